@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["fixtures_postgres", "fixtures_cluster", "fixtures_accounting"]
 
-# How fast a busy machine draws or runs an example is not a property of what we test.
+# The time that a busy machine takes for an example says nothing about the code under test.
 settings.register_profile("hops", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fast", settings.get_profile("hops"), max_examples=10)
 settings.load_profile("hops")

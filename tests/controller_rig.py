@@ -1,4 +1,4 @@
-"""A controller with a port and a store in memory, and the real reader, learner and planner."""
+"""A controller with port and store in memory but the real reader, learner and planner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may import whom: data flows one way, and each outside library has one room."""
+"""Which rooms may import which: data flows one way, and each outside library has one room."""
 
 from __future__ import annotations
 
@@ -150,15 +150,15 @@ def test_every_module_has_a_room_and_every_room_a_module() -> None:
     assert {room for room in ROOMS if not any(room_of(n) == room for n in NAMES)} == set()
 
 
-def test_no_folder_is_a_heap() -> None:
-    """A newcomer can survey a folder at one look; one that outgrows this should be divided."""
+def test_no_folder_has_too_many_files() -> None:
+    """A newcomer can survey a folder of up to 20 files; a larger one should be divided."""
     folders = {path.parent for path, _ in named_modules()}
     file_counts = {str(f.relative_to(ROOT)): len(list(f.glob("*.py"))) for f in folders}
     assert {folder: files for folder, files in file_counts.items() if files > 20} == {}
 
 
 @pytest.mark.parametrize("library", sorted(OUTSIDE))
-def test_an_outside_library_has_one_room(library: str) -> None:
+def test_each_outside_library_is_used_in_one_room(library: str) -> None:
     wrong = [
         str(path.relative_to(ROOT))
         for path, place in modules()
@@ -242,7 +242,7 @@ def test_python_is_never_started_from_the_current_folder() -> None:
     assert wrong == []
 
 
-def test_helpers_of_tests_have_names_of_their_own() -> None:
+def test_helper_modules_of_tests_have_unique_names() -> None:
     """Folders of tests are not packages, so two modules of one name would hide each other."""
     names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
     programs = {path.name for path in (ROOT / "tests").rglob("programs/*.py")}
@@ -297,7 +297,7 @@ def test_no_test_imports_another() -> None:
     assert wrong == []
 
 
-def test_every_test_that_a_page_names_is_there() -> None:
+def test_every_test_named_on_a_page_exists() -> None:
     """A name without a folder is in the folder of the previous name on the same line."""
     missing = []
     for page in sorted((ROOT / "docs").glob("*.md")):

@@ -1,4 +1,4 @@
-"""Servers and calls that may hang: callers are not kept waiting."""
+"""Servers and calls that may hang do not block their callers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hopsd import breaker
 from hopsd.breaker import Breaker, LastAnswers
 
 
-def test_a_silent_server_is_asked_again_after_longer_and_longer_pauses() -> None:
+def test_a_silent_server_is_asked_again_after_growing_pauses() -> None:
     now = 0.0
     slurmdbd = Breaker("slurmdbd", 30.0, 100.0, lambda: now)
     assert slurmdbd.refusal() == ""
@@ -20,7 +20,7 @@ def test_a_silent_server_is_asked_again_after_longer_and_longer_pauses() -> None
         assert slurmdbd.refusal() == "slurmdbd does not answer (timed out)"
         now += 0.2
         assert slurmdbd.refusal() == ""
-        assert slurmdbd.problem  # it has not answered yet
+        assert slurmdbd.problem  # slurmdbd has not answered yet
     slurmdbd.note_answer()
     assert slurmdbd.problem == ""
     slurmdbd.note_silence("again")
@@ -28,7 +28,7 @@ def test_a_silent_server_is_asked_again_after_longer_and_longer_pauses() -> None
     assert slurmdbd.refusal() == ""
 
 
-def test_while_a_call_hangs_the_last_answers_hold() -> None:
+def test_the_last_answers_hold_while_a_call_hangs() -> None:
     answers = LastAnswers[str, int](10.0, 10.0)
     assert answers.get("ann", lambda: 1) == 1
     assert answers.get("bob", lambda: 2) == 2
@@ -40,7 +40,7 @@ def test_while_a_call_hangs_the_last_answers_hold() -> None:
         return 3
 
     assert answers.get("ann", hang) == 1
-    assert answers.get("bob", pytest.fail) == 2  # it is not asked: one call at a time
+    assert answers.get("bob", pytest.fail) == 2  # not called: one call at a time
     assert answers.get("eve", pytest.fail) is None
     call = answers._call
     hangs.set()
@@ -51,7 +51,7 @@ def test_while_a_call_hangs_the_last_answers_hold() -> None:
     hangs.set()
 
 
-def test_an_error_in_time_is_the_askers() -> None:
+def test_an_error_in_time_reaches_the_caller() -> None:
     def fail() -> int:
         raise KeyError("no such user")
 
@@ -61,7 +61,7 @@ def test_an_error_in_time_is_the_askers() -> None:
     assert answers.get("ann", lambda: 1) == 1
 
 
-def test_answers_of_no_more_than_so_many_keys_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_kept_for_a_limited_number_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(breaker, "MAX_KNOWN", 3)
     answers = LastAnswers[int, int](10.0, 10.0)
     for key in range(3):

@@ -55,7 +55,7 @@ def every_word() -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_what_a_shell_is_given_parses(page: Path) -> None:
+def test_shell_code_parses(page: Path) -> None:
     for text in ["\n".join(commands(TEXTS[page])), *scripts(TEXTS[page])]:
         result = subprocess.run(
             ["bash", "-n"], input=text, capture_output=True, text=True, check=False
@@ -63,7 +63,7 @@ def test_what_a_shell_is_given_parses(page: Path) -> None:
         assert (result.returncode, result.stderr) == (0, ""), text
 
 
-def test_every_program_is_one_that_there_is() -> None:
+def test_every_program_exists() -> None:
     for place, words in every_word():
         program = words[0].removeprefix("/opt/hops/bin/")
         is_known = (
@@ -72,14 +72,14 @@ def test_every_program_is_one_that_there_is() -> None:
         assert is_known, place
 
 
-def test_every_file_of_ours_is_there() -> None:
+def test_every_file_of_ours_exists() -> None:
     for place, words in every_word():
         for word in words:
             if re.match(r"(bench|conf|docs|examples|migrations)/", word):
                 assert (ROOT / word).exists(), place
 
 
-def test_every_module_and_its_options_are_there() -> None:
+def test_every_module_and_its_options_exist() -> None:
     calls = re.findall(r"python -m (bench[.\w]*)([^`\n]*)", "\n".join(TEXTS.values()))
     assert len(calls) > 30
     for name, options in calls:
@@ -94,13 +94,13 @@ def test_every_module_and_its_options_are_there() -> None:
             assert f'"{option}"' in source, f"python -m {name}{options}"
 
 
-def test_every_target_of_make_is_there() -> None:
+def test_every_make_target_exists() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"`make ([a-z-]+)", "\n".join(TEXTS.values())):
         assert re.search(rf"^(?:[a-z-]+ )*{target}(?: [a-z-]+)*:", makefile, re.MULTILINE), target
 
 
-def test_every_comment_for_hops_is_one() -> None:
+def test_every_hops_comment_is_valid() -> None:
     batch = re.findall(r"^#SBATCH --comment=(.*)$", "\n".join(TEXTS.values()), re.MULTILINE)
     comments = [
         word.removeprefix("--comment=")
@@ -115,7 +115,7 @@ def test_every_comment_for_hops_is_one() -> None:
 
 
 @pytest.mark.skipif(not shutil.which("sbatch"), reason="needs Slurm")
-def test_every_option_of_slurm_is_one() -> None:
+def test_every_option_of_slurm_exists() -> None:
     """Slurm's programs and their library contain the names of the options that they accept."""
     library = b"".join(path.read_bytes() for path in Path("/usr/lib").glob("*/slurm*/libslurm*.so"))
     lines = [f"sbatch {line}" for text in TEXTS.values() for script in scripts(text)

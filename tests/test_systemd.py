@@ -35,12 +35,12 @@ def unit(tmp_path: Path) -> Path:
     return path
 
 
-def test_systemd_finds_nothing_wrong_with_the_unit(unit: Path) -> None:
+def test_systemd_accepts_the_unit(unit: Path) -> None:
     result = run("systemd-analyze", "verify", "--man=no", unit)
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_a_wrong_line_in_the_unit_would_be_found(unit: Path) -> None:
+def test_systemd_rejects_a_wrong_line(unit: Path) -> None:
     unit.write_text(unit.read_text().replace("WatchdogSec=", "WatchdogSecs="))
     assert "WatchdogSecs" in run("systemd-analyze", "verify", "--man=no", unit).stderr
 
@@ -51,13 +51,13 @@ def test_the_unit_is_confined(unit: Path) -> None:
     assert result.returncode == 0, result.stdout
 
 
-def test_the_unit_cannot_take_the_machine_with_it(unit: Path) -> None:
+def test_the_unit_cannot_exhaust_the_machine(unit: Path) -> None:
     settings = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line)
     for name in ("MemoryHigh", "MemoryMax", "TasksMax", "LimitNOFILE"):
         assert settings[name] not in ("", "infinity"), name
 
 
-def test_a_stop_signals_hopsd_alone(unit: Path) -> None:
+def test_a_stop_signals_only_hopsd(unit: Path) -> None:
     """The round under way still needs its scontrol; what remains after that is killed."""
     assert "KillMode=mixed" in unit.read_text().splitlines()
 

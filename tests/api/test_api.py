@@ -1,4 +1,4 @@
-"""`hopsd.api`: its tables say what the results say, and docs/api.md and the examples run."""
+"""`hopsd.api`: its tables agree with the results, and docs/api.md and the examples run."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def results() -> list[api.Result]:
     return [api.simulate(cluster, workload, name) for name in ("fifo", "srtf")]
 
 
-def test_all_that_is_promised_is_there() -> None:
+def test_all_public_names_exist() -> None:
     assert sorted(api.__all__) == api.__all__
     for name in api.__all__:
         assert hasattr(api, name)
 
 
-def test_a_table_has_a_row_for_each_thing_of_each_result(results: list[api.Result]) -> None:
+def test_tables_have_a_row_for_each_entry_of_each_result(results: list[api.Result]) -> None:
     for table, count in (
         (api.summaries(*results), 2),
         (api.jobs(*results), 12),
@@ -44,7 +44,7 @@ def test_a_table_has_a_row_for_each_thing_of_each_result(results: list[api.Resul
         assert set(table["policy"]) == {"fifo", "srtf"}
 
 
-def test_the_tables_agree_with_each_other(results: list[api.Result]) -> None:
+def test_tables_agree_with_each_other(results: list[api.Result]) -> None:
     jobs, figures, changes = (f(*results) for f in (api.jobs, api.summaries, api.timeline))
     for row, policy in enumerate(figures["policy"]):
         rows = jobs["policy"] == policy
@@ -76,7 +76,7 @@ def test_no_results_are_an_empty_table_of_the_same_columns(
     assert {len(column) for column in empty.values()} == {0}
 
 
-def test_a_plan_is_the_one_of_the_command(tmp_path: Path) -> None:
+def test_a_plan_equals_that_of_hopsctl_plan(tmp_path: Path) -> None:
     snapshot, settings = api.read_snapshot(str(ROOT / "examples" / "files" / "snapshot.json"))
     plan = api.plan(snapshot, settings)
     assert plan.placements[api.JobId("17")].gpus in (4, 8)
@@ -107,7 +107,7 @@ def test_a_plan_that_cannot_be_carried_out_is_refused() -> None:
         api.simulate(cluster, workload, twice)
 
 
-def test_the_pages_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_code_of_the_page_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     assert len(blocks) == 4
     pytest.importorskip("pandas")
@@ -118,7 +118,7 @@ def test_the_pages_python_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("command", re.findall(r"^    \$ python (examples/.+)$", PAGE, re.M))
-def test_the_pages_examples_run(command: str) -> None:
+def test_the_examples_of_the_page_run(command: str) -> None:
     result = subprocess.run(
         [sys.executable, *command.split()],
         cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
@@ -141,10 +141,10 @@ def test_the_pages_examples_run(command: str) -> None:
         ),
     ],
 )
-def test_what_a_program_makes_has_the_bounds_of_a_file(
+def test_snapshots_built_in_python_are_validated_like_files(
     changes: dict[str, Any], message: str
 ) -> None:
-    """A traceback from the solver before."""
+    """Regression: the solver raised a traceback."""
     snapshot, settings = api.read_snapshot(str(ROOT / "examples" / "files" / "snapshot.json"))
     first, *rest_of_jobs = snapshot.jobs
     wrong = replace(snapshot, jobs=(replace(first, **changes), *rest_of_jobs))
@@ -152,7 +152,7 @@ def test_what_a_program_makes_has_the_bounds_of_a_file(
         api.plan(wrong, settings)
 
 
-def test_a_workload_that_a_program_makes_has_them_too() -> None:
+def test_workloads_built_in_python_are_validated_like_files() -> None:
     cluster = api.read_cluster("paper-64")
     workload = api.read_workload("paper-64", cluster, seed=1, jobs=2)
     first, next_job = workload.jobs

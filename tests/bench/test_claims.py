@@ -1,4 +1,4 @@
-"""Verdicts of the paper's page: an effect of the paper against one of ours."""
+"""Verdicts on the paper's page: an effect in the paper compared with one of ours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from bench.paper.runs import SavedRun
         (23.4, 80.0, "yes"),
     ],
 )
-def test_verdict(paper: float, ours: float, expected: str) -> None:
+def test_verdict_compares_our_effect_with_the_papers(
+    paper: float, ours: float, expected: str
+) -> None:
     assert verdict(paper, ours) == expected
 
 
@@ -39,8 +41,8 @@ def saved_run(case: Case, makespan: float) -> SavedRun:
     return SavedRun(case, figures, [], [], [], [], [], [])
 
 
-def test_changes_are_means_over_the_seeds_that_both_have() -> None:
-    """Makespans 11 and 12 of 10 are +15 %; Gavel's only seed is one that hops lacks."""
+def test_changes_are_means_over_the_seeds_that_both_policies_have() -> None:
+    """Makespans of 11 and 12 against 10 are +15 %; hops lacks the only seed that Gavel has."""
     hops, sia, gavel = (
         next(c for c in TABLE_4 if c.policy == p) for p in ("hops", "sia-hops", "gavel-queue")
     )

@@ -1,4 +1,4 @@
-"""Trainings on real ranks, killed and moved: each as its unbroken run."""
+"""Trainings on real ranks that are killed and moved equal their unbroken runs."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def rows_of_moves(ways: tuple[str, ...], *options: str) -> dict[str, dict[str, s
 
 @pytest.mark.long
 @pytest.mark.live
-def test_trainings_that_are_killed_and_moved_are_as_the_unbroken_ones() -> None:
+def test_trainings_that_are_killed_and_moved_equal_the_unbroken_ones() -> None:
     rows = rows_of_moves(OURS, "--sequences", "1", "--seed", "9")
     assert tuple(rows) == OURS
     assert {row["equal"] for row in rows.values()} == {"1"}
-    # How far a training is when it is stopped depends on the machine: one may not have saved yet.
+    # Progress at the stop depends on the machine: a training may not have saved yet.
     assert any(int(row["resumed"]) for row in rows.values())
 
 
 @pytest.mark.live
 @pytest.mark.long
 @pytest.mark.parametrize("way", [*OURS, "trainer", "lightning"])
-def test_several_are(way: str) -> None:
+def test_several_moved_trainings_equal_the_unbroken_ones(way: str) -> None:
     assert rows_of_moves((way,), "--sequences", "4", "--seed", "40")[way]["equal"] == "4"
 
 
@@ -92,7 +92,7 @@ assert training.has_ended
 @pytest.mark.long
 @pytest.mark.live
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="no Accelerate")
-def test_a_training_that_left_after_its_last_step_waits_for_the_rank_that_loads_last(
+def test_a_rank_that_leaves_after_its_last_step_waits_for_the_slowest_loader(
     tmp_path: Path,
 ) -> None:
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("HOPS_", "SLURM"))}
@@ -109,7 +109,7 @@ def test_a_training_that_left_after_its_last_step_waits_for_the_rank_that_loads_
 
 
 class StepsTraining(Training):
-    """With steps that are given."""
+    """A training whose steps are given."""
 
     def __init__(self, *runs: dict[tuple[int, int], Step]) -> None:
         super().__init__(Path(), "plain", [1] * len(runs))
@@ -124,7 +124,7 @@ class StepsTraining(Training):
         return {"weight": torch.zeros(2)}
 
 
-def test_what_differs_is_seen() -> None:
+def test_a_training_that_differs_is_detected() -> None:
     first, second = Step(frozenset({1, 2}), 0.5), Step(frozenset({3}), 0.25)
     alone = StepsTraining({(0, 0): first, (0, 1): second})
     no_difference = compare(alone, StepsTraining({(0, 0): first}, {(0, 1): second}))

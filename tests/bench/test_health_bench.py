@@ -1,4 +1,4 @@
-"""What `bench.health` simulates."""
+"""The sites that `bench.health` simulates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SITE = SiteSettings(
 )
 
 
-def test_a_site_is_the_same_again_and_in_order() -> None:
+def test_a_simulated_site_is_reproducible_and_in_order() -> None:
     records = simulate(SITE, 1)
     assert records == simulate(SITE, 1)
     times = [record.at for record in records.records]
@@ -32,7 +32,7 @@ def test_a_site_is_the_same_again_and_in_order() -> None:
     assert times[-1] <= records.now == DAY
 
 
-def test_a_slow_server_is_slower_by_what_it_loses_and_no_longer_than_that() -> None:
+def test_a_slow_server_is_slower_only_while_its_slowdown_lasts() -> None:
     slow = Slowdown(0, 0.2, 0.25 * DAY, 0.75 * DAY)
     usual, slowed_site = simulate(SITE, 1), simulate(replace(SITE, slow=(slow,)), 1)
     ratios: dict[bool, list[float]] = {True: [], False: []}
@@ -45,10 +45,10 @@ def test_a_slow_server_is_slower_by_what_it_loses_and_no_longer_than_that() -> N
     assert abs(fmean(ratios[False]) - 1.0) < 1e-9
 
 
-def test_what_is_stored_later_is_the_same_whether_or_not_somebody_looked_before() -> None:
+def test_the_stored_state_does_not_depend_on_earlier_readings() -> None:
     site = simulate(replace(SITE, interval=60.0), 1)
-    stored = Stored(site)
-    early, late = stored.at(0.3 * DAY), stored.at(0.8 * DAY)
+    store = Stored(site)
+    early, late = store.at(0.3 * DAY), store.at(0.8 * DAY)
     assert early == as_stored(site, 0.3 * DAY)
     assert late == as_stored(site, 0.8 * DAY)
     assert max(record.at for record in late.records) <= 0.8 * DAY == late.now
@@ -56,7 +56,7 @@ def test_what_is_stored_later_is_the_same_whether_or_not_somebody_looked_before(
     assert {by_server.count(server.name) for server in site.nodes} == {KEPT_RUNS}
 
 
-def test_runs_with_heavy_tails_differ_more_often_by_much() -> None:
+def test_heavy_tails_make_large_deviations_more_frequent() -> None:
     def spread(tails: float) -> list[float]:
         site = replace(SITE, days=6.0, run_hours=0.5, noise=0.0, heat=0.0, drift=0.0, tails=tails)
         records = simulate(site, 1).records
@@ -67,12 +67,12 @@ def test_runs_with_heavy_tails_differ_more_often_by_much() -> None:
 
 
 @pytest.mark.slow
-def test_a_verdict_is_one_alarm_as_long_as_it_is_in_force() -> None:
+def test_a_verdict_counts_as_one_alarm_while_it_is_in_force() -> None:
     site = replace(SITE, nodes=8, days=(FIRST + 0.3 * DAY) / DAY, workloads=3, noise=0.005)
     assert alarms(site, 1, 0.1 * DAY).begins == 0
-    named = alarms(replace(site, slow=(Slowdown(0, 0.2),)), 1, 0.1 * DAY)
-    assert named.begins == 1
-    assert named.looks == (3,)
+    counts = alarms(replace(site, slow=(Slowdown(0, 0.2),)), 1, 0.1 * DAY)
+    assert counts.begins == 1
+    assert counts.looks == (3,)
 
 
 def test_a_tenth_of_the_servers_is_slow_for_every_workload() -> None:

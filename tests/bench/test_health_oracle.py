@@ -1,4 +1,4 @@
-"""What a test that knows all variances can name at best."""
+"""The best that a test can do that knows all variances."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def site(servers: int) -> HealthRecords:
 
 
 @pytest.mark.parametrize("other_runs", [1, 4])
-def test_one_run_is_as_certain_as_its_own_deviation_and_the_others_allow(other_runs: int) -> None:
+def test_the_standard_error_of_a_run_includes_that_of_the_other_runs(other_runs: int) -> None:
     records = site(other_runs + 1)
     variance = SITE.run**2 + SITE.healthy**2 + SITE.noise**2 / REPORTS
     assert standard_error(records, SITE, NODES[0].name, 0.0) == pytest.approx(
@@ -35,11 +35,11 @@ def test_one_run_is_as_certain_as_its_own_deviation_and_the_others_allow(other_r
     )
 
 
-def test_a_workload_that_ran_nowhere_else_says_nothing() -> None:
+def test_a_workload_that_ran_on_no_other_server_is_no_evidence() -> None:
     assert standard_error(site(1), SITE, NODES[0].name, 0.0) == np.inf
 
 
-def test_a_healthy_server_is_named_as_often_as_allowed() -> None:
+def test_a_healthy_server_is_named_as_often_as_the_false_alarm_rate_allows() -> None:
     assert power(0.0, 0.01, 1e-3) == pytest.approx(1e-3)
     assert power(0.05, np.inf, 1e-3) == pytest.approx(1e-3)
     assert power(0.05, 0.01, 1e-3) > 0.97

@@ -1,4 +1,4 @@
-"""The judge of faults blames hops for nothing that slurmctld forgot, by its own log."""
+"""The judge of faults does not blame hops for what slurmctld forgot, according to its log."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ END_LINES = ("_job_complete: JobId=36 WEXITSTATUS 0", "_job_complete: JobId=36 d
 
 
 def slurm_log(folder: Path, *lines: tuple[float, str]) -> SlurmLog:
-    """slurmctld's log, of lines with their times."""
+    """slurmctld's log with these lines at their times."""
     path = folder / "slurmctld.log"
     log_lines = [
-        f"[{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%dT%H:%M:%S.%f}] {text}"
-        for at, text in lines
+        f"[{datetime.fromtimestamp(time, UTC).astimezone():%Y-%m-%dT%H:%M:%S.%f}] {text}"
+        for time, text in lines
     ]
     path.write_text("\n".join([*log_lines, "no line of its own"]))
     return SlurmLog.read(path)
@@ -39,10 +39,10 @@ def run(start: float, last: float, end: float | None = None) -> judge.Run:
 @pytest.mark.parametrize(
     ("forgot", "is_explained"), [((138.0, 147.0), True), ((200.0, 210.0), False)]
 )
-def test_a_job_whose_requeue_slurmctld_forgot_is_not_lost_by_hops(
+def test_a_job_whose_requeue_slurmctld_forgot_is_not_counted_as_lost(
     forgot: tuple[float, float], is_explained: bool
 ) -> None:
-    """It went back to a state in which the job had failed, of the checkpoint signal."""
+    """slurmctld restored a state in which the checkpoint signal had killed the job."""
     world: Any = SimpleNamespace(forgot=[forgot])
     log = {"t": [("FAILED", 128.0), ("PENDING", 141.0)]}
     (finding,) = judge.never_ended(world, JOB, [run(121.0, 128.0)], log, SlurmLog())
@@ -56,7 +56,7 @@ def test_a_job_whose_requeue_slurmctld_forgot_is_not_lost_by_hops(
         ("Recovered JobId=36 Assoc=0", False),
     ],
 )
-def test_a_job_that_a_restart_leaves_out_is_not_lost_by_hops(
+def test_a_job_that_a_restarted_slurmctld_omits_is_not_counted_as_lost(
     tmp_path: Path, later: str, is_explained: bool
 ) -> None:
     world: Any = SimpleNamespace(forgot=[(28.0, 33.0)])
@@ -76,7 +76,7 @@ def test_a_job_that_a_restart_leaves_out_is_not_lost_by_hops(
         ([(50.1, END_LINES[0]), (50.1, END_LINES[1])], [("t", 45.0)], "its owner"),
     ],
 )
-def test_whether_slurmctld_knew_that_a_job_had_ended(
+def test_the_log_tells_whether_slurmctld_knew_that_a_job_had_ended(
     tmp_path: Path, lines: list[tuple[float, str]], requeues: list[tuple[str, float]], reason: str
 ) -> None:
     world: Any = SimpleNamespace(forgot=[(49.0, 55.0)], requeues=requeues)
@@ -94,7 +94,7 @@ def test_whether_slurmctld_knew_that_a_job_had_ended(
         ([], False),
     ],
 )
-def test_the_store_need_not_know_what_plain_slurm_ran(
+def test_the_store_need_not_have_runs_of_plain_slurm(
     tmp_path: Path, comments: list[str], is_explained: bool
 ) -> None:
     world: Any = SimpleNamespace(forgot=[])
@@ -109,7 +109,7 @@ def test_the_store_need_not_know_what_plain_slurm_ran(
 
 
 @pytest.mark.parametrize(("forgot", "is_explained"), [((41.0, 44.0), True), ((45.0, 48.0), False)])
-def test_a_start_that_slurmctld_made_having_forgotten_a_hold_is_its_own(
+def test_a_start_by_a_slurmctld_that_forgot_a_hold_is_not_blamed_on_hops(
     tmp_path: Path, forgot: tuple[float, float], is_explained: bool
 ) -> None:
     world: Any = SimpleNamespace(forgot=[forgot])
@@ -119,21 +119,21 @@ def test_a_start_that_slurmctld_made_having_forgotten_a_hold_is_its_own(
     assert bool(finding.explanation) is is_explained
 
 
-def test_a_run_that_the_store_knows_is_found() -> None:
+def test_a_run_recorded_in_the_store_is_not_missing() -> None:
     job = SubmittedJob("t", "36", 30.0, "2", "plain", 9)
     placement: Any = SimpleNamespace(start=50.0, allocation=Allocation.of({"n0": 2}))
     world: Any = SimpleNamespace(forgot=[])
     assert judge.counts(world, job, [run(50.0, 55.0)], {"36": [placement]}, SlurmLog()) == []
 
 
-def test_gaps_are_the_leaders_and_between_plans_only_good_ticks_count(tmp_path: Path) -> None:
+def test_gaps_count_the_leaders_ticks_and_between_plans_only_good_ones(tmp_path: Path) -> None:
     log = tmp_path / "one.log"
     ticks = [(3.0, "active", "info"), (21.0, "active", "info"), (24.0, "active", "error")]
     ticks += [(25.0, "standby", "info"), (30.0, "active", "info"), (48.0, "active", "error")]
     lines = [
-        json.dumps({"timestamp": f"{datetime.fromtimestamp(at, UTC).isoformat()}", "event": "tick",
+        json.dumps({"timestamp": f"{datetime.fromtimestamp(t, UTC).isoformat()}", "event": "tick",
                     "mode": mode, "level": level})
-        for at, mode, level in ticks
+        for t, mode, level in ticks
     ]  # fmt: skip
     log.write_text("no JSON\n" + "\n".join(lines))
     gaps = longest_gaps([Wait(0.0, 20.0, 40.0, 50.0)], [log])
@@ -141,7 +141,7 @@ def test_gaps_are_the_leaders_and_between_plans_only_good_ticks_count(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("log_lines", "stuck"),
+    ("log_lines", "is_stuck"),
     [
         ([(5.0, START), (9.0, "REFUSED"), (80.0, "REFUSED")], True),
         ([(5.0, START), (9.0, "REFUSED"), (40.0, "REFUSED")], False),
@@ -149,13 +149,13 @@ def test_gaps_are_the_leaders_and_between_plans_only_good_ticks_count(tmp_path: 
         ([(5.0, START), (9.0, "REFUSED"), (50.0, "UPDATED"), (80.0, "REFUSED")], False),
     ],
 )
-def test_a_job_that_slurmctld_never_updates_again_is_its_own(
-    tmp_path: Path, log_lines: list[tuple[float, str]], stuck: bool
+def test_a_job_that_slurmctld_no_longer_updates_is_not_blamed_on_hops(
+    tmp_path: Path, log_lines: list[tuple[float, str]], is_stuck: bool
 ) -> None:
     words = {
         "REFUSED": "_slurm_rpc_update_job: JobId=36 uid=0: Job update not available right now,"
         " the DB index is being set, try again in a bit",
         "UPDATED": "_slurm_rpc_update_job: complete JobId=36 uid=0 usec=347",
     }
-    lines = [(at, words.get(text, text)) for at, text in log_lines]
-    assert slurm_log(tmp_path, *lines).refuses_updates("36") is stuck
+    lines = [(time, words.get(text, text)) for time, text in log_lines]
+    assert slurm_log(tmp_path, *lines).refuses_updates("36") is is_stuck

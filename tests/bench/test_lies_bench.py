@@ -1,4 +1,4 @@
-"""Lies, and what they bring: python -m bench.lies."""
+"""The gain from lying about samples: python -m bench.lies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hopsd.model.plan import PlanSettings
 from hopsd.sim.engine import MAX_PLAN_SECONDS, SimulationSettings
 
 
-def test_every_tenth_job_lies_and_the_others_tell_the_truth() -> None:
+def test_every_tenth_job_lies_and_the_others_do_not() -> None:
     scene = Scene.draw(seed=0, jobs=25)
     claims = {job.id: job.samples for job in scene.samples(10.0).jobs}
     factors = [claims[job.id] / job.samples for job in scene.truth.jobs]
@@ -21,7 +21,7 @@ def test_every_tenth_job_lies_and_the_others_tell_the_truth() -> None:
 
 
 @pytest.mark.slow
-def test_a_claim_that_is_true_changes_nothing() -> None:
+def test_a_true_claim_changes_nothing() -> None:
     scene = Scene.draw(seed=0, jobs=6)
     plan = PlanSettings(policy="hops+", effort=0, time_limit_seconds=MAX_PLAN_SECONDS)
     settings = SimulationSettings(plan=plan)
@@ -37,7 +37,7 @@ def test_a_claim_that_is_true_changes_nothing() -> None:
         (["--sia", "FOLDER"], "no trace philly-1, only none"),
     ],
 )
-def test_what_cannot_be_played_is_named(options: list[str], message: str, tmp_path: Path) -> None:
+def test_an_invalid_scene_is_named(options: list[str], message: str, tmp_path: Path) -> None:
     arguments = [str(tmp_path) if option == "FOLDER" else option for option in options]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 2

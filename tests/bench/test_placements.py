@@ -1,4 +1,4 @@
-"""The benchmark over placements: its models are the product's, and it recovers what it should."""
+"""The benchmark of placements: its models equal the product's, and its fits recover exponents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MODELS = {"paper": Communication.PAPER, "ring": Communication.RING}
 
 
 def times(batch: int, params: float) -> BasicTimes:
-    """Two thirds of the step are backward, as the benchmark takes it."""
+    """Step times; two thirds of a step are the backward pass, as the benchmark assumes."""
     return BasicTimes(
         batch_size=batch,
         params=params,
@@ -51,7 +51,7 @@ def times(batch: int, params: float) -> BasicTimes:
 
 
 def write(folder: Path, communication: Communication) -> None:
-    """Two applications that behave as the product's model says."""
+    """Write measurements of two applications that follow the product's model."""
     model = IterationModel(communication=communication)
     for name, params in (("small", 1e7), ("large", 1e8)):
         lines = ["placement,local_bsz,step_time,sync_time"]
@@ -65,7 +65,7 @@ def write(folder: Path, communication: Communication) -> None:
 
 @pytest.mark.parametrize(("name", "shape"), [("paper", paper), ("ring", ring)])
 @pytest.mark.parametrize("net", ["11", "22", "44"])
-def test_the_right_model_predicts_what_it_has_not_seen(
+def test_the_right_model_predicts_unseen_measurements(
     tmp_path: Path, name: str, shape: object, net: str
 ) -> None:
     write(tmp_path, MODELS[name])
@@ -78,7 +78,7 @@ def test_the_right_model_predicts_what_it_has_not_seen(
     assert np.abs(throughput_errors(large, wrong, np.zeros(0), net)).max() > 0.1
 
 
-def test_exponents_are_found_on_the_other_applications(tmp_path: Path) -> None:
+def test_exponents_are_fitted_on_the_other_applications(tmp_path: Path) -> None:
     write(tmp_path, Communication.RING)
     (candidate,) = [c for c in CANDIDATES if len(c.begin) == 1]
     result = cross_validated(read(tmp_path), candidate, "11")
@@ -86,7 +86,7 @@ def test_exponents_are_found_on_the_other_applications(tmp_path: Path) -> None:
     assert result.all_errors.max() < 0.02
 
 
-def test_factors_are_those_of_the_product() -> None:
+def test_factors_equal_the_products() -> None:
     unit_values = np.ones(2)
     rows = Measurements(
         np.array(["13", "444"]),
@@ -108,7 +108,7 @@ def test_factors_are_those_of_the_product() -> None:
     assert step_seconds(rows, t_c) == pytest.approx(iteration_seconds)
 
 
-def test_the_command_line_knows_both_models(tmp_path: Path) -> None:
+def test_the_command_line_accepts_both_models(tmp_path: Path) -> None:
     path = tmp_path / "theory.json"
     document = {
         "batch_size": 32, "params": 1e8, "pattern": 1, "t_f": 0.1, "t_b": 0.2, "t_u": 0.01,

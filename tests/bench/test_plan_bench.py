@@ -1,4 +1,4 @@
-"""The benchmark of plans measures what it was asked to."""
+"""The benchmark of plans measures what its options request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.plan.cells import cells
 from bench.plan.instances import Case, Noise, snapshot
 
 
-def test_a_row_gets_every_option_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_uses_every_option_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
 
     def run(command: list[str], **_: Any) -> SimpleNamespace:
@@ -58,7 +58,7 @@ def test_growth_is_the_exponent_of_the_gpus() -> None:
     assert abs(float(line.removeprefix(line.partition("GiB ")[0] + "GiB "))) < 1e-6
 
 
-def test_cells_have_every_server_and_job_once_and_all_types_alike() -> None:
+def test_cells_have_every_server_and_job_once_and_equal_types() -> None:
     whole = snapshot(1000, Case.IDLE, Noise.SERVER, 0)
     parts = cells(whole, 4, [job.id for job in whole.jobs])
     assert sorted(node.name for part in parts for node in part.nodes) == sorted(

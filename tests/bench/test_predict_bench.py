@@ -1,4 +1,4 @@
-"""``bench.predict``: what is kept gives the same predictions, and certain ones count apart."""
+"""``bench.predict``: saved playouts give the same predictions; certain ones count separately."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hopsd.sim.information.knowledge import Knows
 from hopsd.sim.presets import preset
 
 
-def test_kept_playouts_give_the_same_predictions(tmp_path: Path) -> None:
+def test_saved_playouts_give_the_same_predictions(tmp_path: Path) -> None:
     scene = preset("paper-64")
     workload = scene.workload(3, jobs=6, rate_per_hour=60.0)
     case = Case("few", scene.cluster(), workload, "hops", Knows.MEASURED)
@@ -32,8 +32,8 @@ def test_kept_playouts_give_the_same_predictions(tmp_path: Path) -> None:
         assert np.isfinite(rows[:, :5]).all()
 
 
-def test_certain_predictions_count_apart() -> None:
-    """Ten certain ones, one of them wrong; of ten others one comes too early and two too late."""
+def test_certain_predictions_are_counted_separately() -> None:
+    """One of ten certain ones is wrong; of ten others, one start is too early and two too late."""
     rows = np.zeros((20, 9))
     rows[:, 1:4] = 100.0, 99.0, 101.0
     rows[:, 4] = 100.0

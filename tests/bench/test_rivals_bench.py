@@ -1,4 +1,4 @@
-"""Sia's published folder read into a workload: made-up measurements, results by hand."""
+"""Reading Sia's published folder: made-up measurements, results computed by hand."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDE = "num_nodes,num_replicas,local_bsz,step_time,sync_time\n"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """One application: a step of 32 takes 1 s on one GPU, of 64 takes 2 s; 0.5 s of exchange."""
+    """One application: steps of 32 and 64 take 1 s and 2 s on one GPU; the exchange takes 0.5 s."""
     traces = tmp_path / "traces" / "ncf"
     traces.mkdir(parents=True)
     for gpu_type in sia.SERVERS:
@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_speeds_and_lengths_by_hand(folder: Path) -> None:
+def test_speeds_and_lengths_match_values_by_hand(folder: Path) -> None:
     load = sia.workload(folder, sia.traces(folder)["small-1"], rigid=False)
     first, second = load.jobs
     assert (first.submit, first.samples, first.reqs) == (5.0, 500 * 128.0, (1, 2, 4))
@@ -59,7 +59,9 @@ def test_rigid_jobs_keep_the_count_of_the_trace(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_row_for_every_policy(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_a_row_for_every_policy(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(["--sia", str(folder), "--trace", "small-1", "--policy", "sia", "--policy", "hops+"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[2] for line in lines[2:]] == ["`sia`", "`hops+`"]
@@ -70,7 +72,9 @@ def test_a_row_for_every_policy(folder: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_the_same_jobs_a_little_later(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_delayed_arrivals_change_the_rows_and_no_delay_does_not(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     policies = ["--policy", "hops+", "--policy", "sia"]
     common = ["--sia", str(folder), "--trace", "small-1", *policies]
     main([*common, "--late", "0", "--seed", "1", "--seed", "2"])
@@ -85,7 +89,7 @@ def test_the_same_jobs_a_little_later(folder: Path, capsys: pytest.CaptureFixtur
     assert [line.split(" | ") for line in capsys.readouterr().out.splitlines()[2:]] != later_rows
 
 
-def test_later_jobs_are_as_many_and_in_order(folder: Path) -> None:
+def test_delayed_arrivals_keep_all_jobs_in_order(folder: Path) -> None:
     load = sia.workload(folder, sia.traces(folder)["small-1"], rigid=False)
     later_load = later(load, 600.0, seed=1)
     assert later_load == later(load, 600.0, seed=1) != later(load, 600.0, seed=2)
@@ -144,16 +148,18 @@ def scheduler(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_gavels_simulator_and_ours_play_the_same_jobs(
+def test_gavels_simulator_and_ours_simulate_the_same_jobs(
     scheduler: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     work = gavel.work(scheduler, 0, jobs=5, gpus=64)
-    theirs = gavel.run_authors_simulator(
+    authors_result = gavel.run_authors_simulator(
         scheduler, sys.executable, "gavel", work, 360.0, "ECOS", 0.0
     )
-    assert theirs == [float(job.reqs[0]) for job in work.workload.jobs]
+    assert authors_result == [float(job.reqs[0]) for job in work.workload.jobs]
     assert [job.samples for job in work.workload.jobs] == [64.0 * n for n in work.steps]
-    twice = comparison(work.workload, theirs, [2.0 * hours for hours in theirs]).split(" | ")
+    twice = comparison(
+        work.workload, authors_result, [2.0 * hours for hours in authors_result]
+    ).split(" | ")
     assert (float(twice[2]), float(twice[-1])) == (2.0, 1.0)
     common = ["--gavel", str(scheduler), "--python", sys.executable, "--gpus", "64", "--jobs", "5"]
     main([*common, "--policy", "gavel", "--reset", "0", "--reset", "1920"])
@@ -166,7 +172,7 @@ def test_gavels_simulator_and_ours_play_the_same_jobs(
             main([*common, *wrong])
 
 
-def test_a_size_that_was_not_measured_on_a_type_does_not_run_there(scheduler: Path) -> None:
+def test_a_job_does_not_run_on_types_without_a_measurement_for_its_size(scheduler: Path) -> None:
     """The table says 0 where the memory is too small."""
     path = scheduler / "simulation_throughputs.json"
     speeds = json.loads(path.read_text())
@@ -180,20 +186,20 @@ def test_a_size_that_was_not_measured_on_a_type_does_not_run_there(scheduler: Pa
     assert len({job.reqs for job in work.workload.jobs}) > 1
 
 
-def test_jobs_that_the_authors_give_up_are_left_out(scheduler: Path) -> None:
+def test_jobs_that_the_authors_skip_are_left_out(scheduler: Path) -> None:
     given_up = SCHEDULER.replace(
         "3600.0 * job.scale_factor + self._reset", "None if number == 0 else 3600.0 * number"
     )
     (scheduler / "scheduler.py").write_text(given_up)
     work = gavel.work(scheduler, 0, jobs=5, gpus=64)
-    theirs = gavel.run_authors_simulator(
+    authors_result = gavel.run_authors_simulator(
         scheduler, sys.executable, "gavel", work, 360.0, "ECOS", 0.0
     )
-    cells = comparison(work.workload, theirs, [99.0, 1.0, 2.0, 3.0, 5.0]).split(" | ")
+    cells = comparison(work.workload, authors_result, [99.0, 1.0, 2.0, 3.0, 5.0]).split(" | ")
     assert (float(cells[0]), float(cells[1])) == (2.5, 2.75)
 
 
-def test_what_gavels_simulator_said_last_is_shown(scheduler: Path) -> None:
+def test_the_last_output_of_gavels_simulator_is_shown(scheduler: Path) -> None:
     (scheduler / "job.py").write_text("raise RuntimeError('no cvxpy')")
     work = gavel.work(scheduler, 0, jobs=2, gpus=64)
     with pytest.raises(InputError, match="no cvxpy"):
@@ -227,10 +233,10 @@ with open(given["--output"], "w") as log:
 
 
 @pytest.mark.slow
-def test_sias_simulator_and_ours_play_the_same_jobs(
+def test_sias_simulator_and_ours_simulate_the_same_jobs(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """There a job takes an hour for each GPU of the trace, and a rigid ncf-1 never ends."""
+    """In the fake simulator a job takes an hour per GPU of the trace; a rigid ncf-1 never ends."""
     (folder / "multi_simulator.py").write_text(SIAS_SIMULATOR)
     trace = sia.traces(folder)["small-1"]
     hours = [
@@ -248,7 +254,7 @@ def test_sias_simulator_and_ours_play_the_same_jobs(
     assert [job.restart_seconds for job in load.jobs] == [15.0, 15.0]
 
 
-def test_what_sias_simulator_said_last_is_shown(folder: Path) -> None:
+def test_the_last_output_of_sias_simulator_is_shown(folder: Path) -> None:
     (folder / "multi_simulator.py").write_text("raise RuntimeError('no autograd')")
     trace = sia.traces(folder)["small-1"]
     with pytest.raises(InputError, match="no autograd"):

@@ -1,4 +1,4 @@
-"""Run time from two short samples."""
+"""Run times extrapolated from two short samples."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hopsd.errors import InputError
 
 
 @given(st.floats(0.0, 100.0), st.floats(0.01, 10.0), st.floats(1.0, 50.0), st.floats(51.0, 99.0))
-def test_without_noise_start_and_pace_are_found(
+def test_start_up_time_and_pace_are_recovered_without_noise(
     start: float, pace: float, short: float, long: float
 ) -> None:
     samples = [Sample(n, start + pace * n) for n in (long, short)]
     assert run_seconds(samples[0], samples[1], 1e4) == pytest.approx(start + pace * 1e4)
 
 
-def test_samples_that_contradict_each_other_count_by_their_mean() -> None:
+def test_contradicting_samples_count_by_their_mean() -> None:
     assert run_seconds(Sample(1.0, 5.0), Sample(2.0, 4.0), 100.0) == 200.0
 
 
-def test_two_samples_of_one_length_tell_nothing() -> None:
+def test_two_samples_of_equal_length_predict_nothing() -> None:
     with pytest.raises(InputError, match="samples of 3 and 3 iterations; give two lengths"):
         run_seconds(Sample(3.0, 5.0), Sample(3.0, 5.0), 100.0)

@@ -1,4 +1,4 @@
-"""The search over what the paper does not print: its works, and its verdicts by hand."""
+"""The search over what the paper does not state: its workloads, and its verdicts by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_assumptions_change_the_work_and_the_shortest_job() -> None:
     assert gpu_hours(Assumptions(round_seconds=180.0)) == usual
 
 
-def test_every_run_has_a_name_of_its_own() -> None:
+def test_every_run_has_a_unique_name() -> None:
     assert len({case.name for case in SEARCH}) == len(SEARCH)
     assert {case.assumptions for case in SEARCH} == set(COMBINATIONS)
 
@@ -37,14 +37,14 @@ def test_every_run_has_a_name_of_its_own() -> None:
     ("mean", "high", "expected"),
     [(0.77, 0.9, True), (0.6, 0.9, True), (0.78, 0.9, False), (0.7, 1.1, False), (1.2, 1.3, False)],
 )
-def test_half_of_the_papers_effect_and_more_than_chance(
+def test_an_effect_counts_if_it_is_half_the_papers_and_beyond_chance(
     mean: float, high: float, expected: bool
 ) -> None:
     """The paper's ratio is 0.6, the root of which is 0.775."""
     assert agrees(0.6, Interval(mean, 0.5, high)) is expected
 
 
-def test_rows_are_of_what_was_played_on_two_seeds() -> None:
+def test_only_combinations_run_on_two_seeds_have_rows() -> None:
     """hops has half of the rival's figures: enough for three of the five effects over Sia."""
     combination = COMBINATIONS[0]
 

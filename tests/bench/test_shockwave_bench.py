@@ -1,4 +1,4 @@
-"""Shockwave's published folder read into a workload: a made-up trace, results by hand."""
+"""Reading Shockwave's published folder: a made-up trace, results computed by hand."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_speeds_counts_and_servers_by_hand(folder: Path) -> None:
+def test_speeds_counts_and_servers_match_values_by_hand(folder: Path) -> None:
     trace = shockwave.traces(folder)["120_0.2_5"]
     rigid = shockwave.workload(folder / "speeds.json", trace, "mixed", rigid=True)
     elastic = shockwave.workload(folder / "speeds.json", trace, "mixed", rigid=False)
@@ -63,7 +63,9 @@ def test_speeds_counts_and_servers_by_hand(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_row_for_every_policy(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_has_a_row_for_every_policy(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     common = ["--shockwave", str(folder), "--policy", "fifo", "--policy", "srtf"]
     main([*common, "--speeds", str(folder / "speeds.json"), "--rigid"])
     rows = [row.split(" | ") for row in capsys.readouterr().out.splitlines()[2:]]
@@ -76,7 +78,7 @@ def test_a_row_for_every_policy(folder: Path, capsys: pytest.CaptureFixture[str]
     assert "needs --speeds" in capsys.readouterr().err
 
 
-def test_a_folder_without_traces_and_a_bad_trace_are_named(
+def test_a_folder_without_traces_or_with_a_bad_trace_is_named(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     speeds = ["--speeds", str(folder / "speeds.json")]
@@ -89,7 +91,7 @@ def test_a_folder_without_traces_and_a_bad_trace_are_named(
     assert "1 jobs; only traces of 120" in capsys.readouterr().err
 
 
-def test_a_trace_of_another_size_and_a_model_that_was_not_measured_are_named(folder: Path) -> None:
+def test_a_trace_of_another_size_or_with_an_unmeasured_model_is_named(folder: Path) -> None:
     trace = shockwave.traces(folder)["120_0.2_5"]
     trace.write_text(line("LM (batch size 10)", 5, 8, 0) + "\n")
     with pytest.raises(InputError, match=r"1 jobs; only traces of 120, 220, 460, 900"):

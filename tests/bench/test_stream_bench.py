@@ -12,15 +12,15 @@ from hopsd.sim.engine import SimulationSettings
 PLAN_SETTINGS = SimulationSettings().plan
 
 
-def test_every_schedule_is_found() -> None:
-    """The long job's second round is before, between or after two short ones, come at 1 and 2."""
+def test_every_schedule_is_enumerated() -> None:
+    """The long job's second round is before, between or after short jobs that arrive at 1 and 2."""
     outcomes = sorted((outcome.long, round(3 * outcome.mean)) for outcome in schedules(2, 2))
     assert outcomes == [(2, 2 + 2 + 2), (3, 3 + 1 + 2), (4, 4 + 1 + 1)]
 
 
 @pytest.mark.parametrize(("long", "short"), [(2, 5), (3, 6), (4, 12)])
-def test_the_least_mean_has_the_long_job_run_on_as_late_as_it_may(long: int, short: int) -> None:
-    """And in one piece: the later a round of it, the fewer short jobs wait for it."""
+def test_the_least_mean_runs_the_long_job_as_late_as_possible(long: int, short: int) -> None:
+    """It also runs without a break: the later its rounds are, the fewer short jobs wait for it."""
     outcomes = list(schedules(long, short))
     for end in range(long, long + short + 1):
         before = end - long
@@ -28,8 +28,8 @@ def test_the_least_mean_has_the_long_job_run_on_as_late_as_it_may(long: int, sho
         assert min_mean(outcomes, end) == pytest.approx((end + short_ends) / (short + 1))
 
 
-def test_no_policy_has_both_the_least_mean_and_a_long_job_that_does_not_starve() -> None:
-    """Whoever lets it wait for no more than three times its length takes 1.6 times as long in the
+def test_no_policy_has_the_least_mean_without_starving_the_long_job() -> None:
+    """A policy that lets it wait for at most three times its length takes 1.6 times as long in the
     mean as `srtf`, under which it waits as long as short ones come.
     """
     outcomes = list(schedules(4, 40))
@@ -38,7 +38,7 @@ def test_no_policy_has_both_the_least_mean_and_a_long_job_that_does_not_starve()
     assert min_mean(outcomes, 16) > 1.6 * shortest.mean
 
 
-def test_the_weight_trades_one_for_the_other() -> None:
+def test_the_weight_trades_the_mean_for_the_long_job() -> None:
     schedule_outcomes = list(schedules(4, 20))
     outcomes = [
         simulate(4, 20, replace(PLAN_SETTINGS, policy="hops+", tail_weight=weight))
@@ -51,7 +51,7 @@ def test_the_weight_trades_one_for_the_other() -> None:
         assert outcome.mean >= min_mean(schedule_outcomes, outcome.long) - 1e-9
 
 
-def test_what_cannot_be_played_is_named(
+def test_an_invalid_scene_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["bench.stream", "--short", "0"])

@@ -1,4 +1,4 @@
-"""Studies over seeds: works under conditions, and intervals by hand."""
+"""Studies over seeds: workloads under conditions, and intervals by hand."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def case(conditions: Conditions = USUAL, policy: str = "hops", seed: int = 0) ->
 
 
 @pytest.mark.parametrize("load", [0.5, 1.0, 1.5])
-def test_at_a_load_so_much_work_arrives(load: float) -> None:
+def test_arriving_work_matches_the_load(load: float) -> None:
     cluster, jobs = work(case(replace(USUAL, load=load)), None)
     hours = sum(facts.gpu_seconds for facts in facts_of(cluster, jobs)) / 3600.0
     assert hours / (jobs.jobs[-1].submit / 3600.0) / cluster.gpus == pytest.approx(load)
 
 
 @pytest.mark.parametrize("name", CLUSTERS)
-def test_other_clusters_have_as_many_gpus_and_jobs_for_them(name: str) -> None:
+def test_other_clusters_have_as_many_gpus_and_the_same_work(name: str) -> None:
     cluster_size, conditions = CLUSTERS[name]
     cluster, jobs = work(Case(cluster_size, conditions, "hops", 0), None)
     hours = sum(facts.gpu_seconds for facts in facts_of(cluster, jobs)) / 3600.0
@@ -48,7 +48,7 @@ def test_other_clusters_have_as_many_gpus_and_jobs_for_them(name: str) -> None:
     assert all(len(job.reqs) == 1 for job in jobs.jobs) == (conditions.rigid == 1.0)
 
 
-def test_shares_of_rigid_jobs_grow_and_the_jobs_stay_the_same() -> None:
+def test_the_share_of_rigid_jobs_grows_while_the_jobs_stay_the_same() -> None:
     _, elastic = work(case(), None)
     _, half = work(case(replace(USUAL, rigid=0.5)), None)
     _, rigid = work(case(replace(USUAL, rigid=1.0)), None)
@@ -65,7 +65,7 @@ def test_restarts_by_model_take_longer_for_larger_ones() -> None:
     assert seconds["vgg11-imagenet"] > seconds["mobilenet_v2-imagenet"]
 
 
-def test_every_case_is_kept_under_a_name_of_its_own() -> None:
+def test_every_case_is_saved_under_a_unique_name() -> None:
     cases = {case for cases_of_one in EXPERIMENTS.values() for case in cases_of_one}
     assert len({case.name for case in cases}) == len(cases)
     assert all(
@@ -73,13 +73,13 @@ def test_every_case_is_kept_under_a_name_of_its_own() -> None:
     )
 
 
-def test_traces_need_their_folder() -> None:
+def test_traces_require_their_folder() -> None:
     name, conditions = next(iter(TRACES.items()))
     with pytest.raises(InputError, match="--sia"):
         work(Case(name, conditions, "hops", 0), None)
 
 
-def test_an_interval_by_hand() -> None:
+def test_an_interval_matches_values_by_hand() -> None:
     """Ratios of 2 and 8: a mean of 4; the logarithms' deviation is ln 2 times sqrt 2."""
     difference = interval([2.0, 16.0], [1.0, 2.0])
     assert difference.mean == pytest.approx(4.0)
@@ -94,7 +94,7 @@ def test_an_interval_by_hand() -> None:
     )
 
 
-def test_tables_show_what_was_played_and_mark_what_differs() -> None:
+def test_tables_show_simulated_cases_and_mark_significant_differences() -> None:
     def find(case: Case) -> page.Figures | None:
         if (case.work, case.policy) not in {(BASE, "hops"), (BASE, "sia")}:
             return None

@@ -25,7 +25,7 @@ def change(time: float, name: int, **gpus: int) -> AllocationChange:
     return AllocationChange(time, JobId(str(name)), Allocation.of(gpus))
 
 
-def test_figures_of_two_apps() -> None:
+def test_figures_of_two_apps_match_values_by_hand() -> None:
     """App x: jobs 1 and 2, from 0 to 400 s; job 3 by itself, from 100 to 300 s, spread over two
     servers. Present in x's life: 1.5 apps on the mean, in the other's: 2.
     """
@@ -57,7 +57,7 @@ def test_the_testbed_shrinks_by_contention(times: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [1, 2])
-def test_workloads_are_the_seed_s_and_fit_the_smallest_cluster(kind: int) -> None:
+def test_workloads_depend_on_the_seed_and_fit_the_smallest_cluster(kind: int) -> None:
     workload = apps(kind, 20, 0.5, 7)
     assert workload == apps(kind, 20, 0.5, 7)
     assert workload != apps(kind, 20, 0.5, 8)
@@ -77,7 +77,7 @@ class SingleJobApp:
         return self.jobs
 
 
-def test_a_liar_makes_one_server_better_and_several_worse() -> None:
+def test_a_liar_understates_one_server_and_overstates_several() -> None:
     liar, gpu_type = Liar(SingleJobApp(), 0.5), sixty_four(1).servers[0].gpu_type
     (dense,) = liar.jobs_in_phase(0, Offer((Part(gpu_type, 2),)))
     (spread,) = liar.jobs_in_phase(0, Offer((Part(gpu_type, 1), Part(gpu_type, 1))))

@@ -1,4 +1,4 @@
-"""The files of the year's workload are what `hopsctl simulate` reads."""
+"""`hopsctl simulate` reads the files of the year's workload."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hopsd.formats.scenario import read_cluster, read_workload
 from hopsd.sim.facts import facts_of
 
 
-def test_the_files_hold_the_year() -> None:
+def test_the_files_contain_the_whole_year() -> None:
     cluster, workload = year(jobs=200, load=0.8, seed=3)
     read = read_cluster(json.dumps(cluster_document(cluster)))
     assert read == cluster

@@ -1,4 +1,4 @@
-"""hopsd.toml: what is accepted, what is told, and that all of its descriptions agree."""
+"""hopsd.toml: what is accepted, which errors are reported, and that all descriptions agree."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from hopsd.model.knowledge import Bandwidth
 from hopsd.model.plan import PlanSettings, PriorityName
 from hopsd.round.settings import round_settings
 
-ALL = [(section, option) for section, kind in SECTIONS.items() for option in options(kind)]
+ALL_OPTIONS = [(section, option) for section, kind in SECTIONS.items() for option in options(kind)]
 
 
 def errors(text: str) -> list[str]:
@@ -41,12 +41,12 @@ def errors(text: str) -> list[str]:
     return str(error_info.value).splitlines()
 
 
-def test_an_empty_file_is_all_defaults() -> None:
+def test_an_empty_file_means_all_defaults() -> None:
     assert parse("") == Config()
     assert Config().plan.settings == PlanSettings(policy="hops+")
 
 
-def test_given_values_are_typed() -> None:
+def test_given_values_have_their_types() -> None:
     config = parse(
         """
         [daemon]
@@ -70,7 +70,7 @@ def test_given_values_are_typed() -> None:
     assert "plan.lambda" in config.explicit_keys
 
 
-def test_throughput_tables() -> None:
+def test_throughput_tables_are_parsed() -> None:
     config = parse(
         """
         [throughput.resnet50.rtx3090]
@@ -88,7 +88,7 @@ def test_throughput_tables() -> None:
     }
 
 
-def test_bandwidths() -> None:
+def test_bandwidths_are_parsed() -> None:
     rtx3090 = GpuType("rtx3090")
     config = parse("[bandwidth.rtx3090]\nb_link = 2.5e9\nb_net = 1100000000")
     assert config.bandwidth == {rtx3090: Bandwidth(rtx3090, 2.5e9, 1.1e9)}
@@ -100,7 +100,7 @@ def test_bandwidths() -> None:
     ]
 
 
-def test_racks() -> None:
+def test_racks_are_parsed() -> None:
     config = parse('[racks]\nr1 = "n[0-2]"\n"row 2" = "m1,m[3-4]"')
     assert config.racks == {"r1": ("n0", "n1", "n2"), "row 2": ("m1", "m3", "m4")}
     assert parse(toml(config)).racks == config.racks
@@ -114,7 +114,7 @@ def test_racks() -> None:
     ]
 
 
-def test_every_error_is_told_with_its_line() -> None:
+def test_every_error_is_reported_with_its_line() -> None:
     text = """\
 [daemon]
 refresh_secs = 3
@@ -132,7 +132,7 @@ distributed = { "1" = 1.0 }
 [throughput.bert.v100]
 speed = 3
 """
-    at = "throughput.resnet50.rtx3090"
+    table = "throughput.resnet50.rtx3090"
     ports = "auto, pyslurm, scontrol, shadow"
     seconds = "is not accepted; accepted: a number from 1 to 604800"
     needs = 'needs aggregated, such as aggregated = { "1" = 100.0 }'
@@ -143,11 +143,11 @@ speed = 3
         f"hopsd.toml:7: slurm.port 'scontrl' is not accepted; accepted: one of {ports}",
         "hopsd.toml:8: slurm.partitions [1] is not accepted; accepted: a list of strings",
         "hopsd.toml:9: datbase is unknown; did you mean database?",
-        f"hopsd.toml:12: {at}.aggregated.0 is not a count; accepted: a whole number from 1",
-        f"hopsd.toml:12: {at}.aggregated.1 -2 is not accepted; accepted: above 0",
-        f"hopsd.toml:12: {at}.aggregated.2 'fast' is not accepted; accepted: a number",
-        f"hopsd.toml:12: {at}.aggregated.x is not a count; accepted: a whole number from 1",
-        f"hopsd.toml:13: {at}.distributed.1 is not a count; accepted: a whole number from 2",
+        f"hopsd.toml:12: {table}.aggregated.0 is not a count; accepted: a whole number from 1",
+        f"hopsd.toml:12: {table}.aggregated.1 -2 is not accepted; accepted: above 0",
+        f"hopsd.toml:12: {table}.aggregated.2 'fast' is not accepted; accepted: a number",
+        f"hopsd.toml:12: {table}.aggregated.x is not a count; accepted: a whole number from 1",
+        f"hopsd.toml:13: {table}.distributed.1 is not a count; accepted: a whole number from 2",
         f"hopsd.toml:14: throughput.bert.v100 {needs}",
         "hopsd.toml:15: throughput.bert.v100.speed is unknown; accepted: aggregated, distributed",
     ]
@@ -170,11 +170,11 @@ speed = 3
         ("plan.paper_exact = 1", "plan.paper_exact 1", "true or false"),
     ],
 )
-def test_bad_values(text: str, setting: str, accepted_values: str) -> None:
+def test_bad_values_are_refused(text: str, setting: str, accepted_values: str) -> None:
     assert errors(text) == [f"hopsd.toml:1: {setting} is not accepted; accepted: {accepted_values}"]
 
 
-def test_settings_that_do_not_go_together() -> None:
+def test_conflicting_settings_are_refused() -> None:
     complaint = "daemon.refresh_seconds is 60; accepted: at most round_seconds = 30"
     text = "[daemon]\nrefresh_seconds = 60\nround_seconds = 30"
     assert errors(text) == [f"hopsd.toml:2: {complaint}"]
@@ -185,7 +185,7 @@ def test_a_bad_dsn_is_not_repeated_in_the_error() -> None:
     assert "geheim" not in error
 
 
-def test_text_that_is_not_toml_and_files_that_are_not_there(tmp_path: Path) -> None:
+def test_invalid_toml_and_missing_files_are_refused(tmp_path: Path) -> None:
     assert errors("[daemon\n")[0].startswith("hopsd.toml: not TOML: ")
     twice = errors("# x\n[web]\n[api]\n[web]\n")[0]
     assert twice.endswith(": [web] is already in line 2; put the keys there")
@@ -198,7 +198,9 @@ def test_text_that_is_not_toml_and_files_that_are_not_there(tmp_path: Path) -> N
         load(tmp_path / "latin")
 
 
-@pytest.mark.parametrize(("section", "option"), ALL, ids=lambda value: getattr(value, "key", value))
+@pytest.mark.parametrize(
+    ("section", "option"), ALL_OPTIONS, ids=lambda value: getattr(value, "key", value)
+)
 def test_every_setting_is_described_and_its_default_accepted(section: str, option: Option) -> None:
     assert option.doc.endswith(".")
     assert option.key in {"lambda", "time_limit"} or option.key == option.name
@@ -209,7 +211,7 @@ def test_every_setting_is_described_and_its_default_accepted(section: str, optio
     assert config.explicit_keys == {f"{section}.{option.key}"}
 
 
-def test_sections_are_the_configurations_fields() -> None:
+def test_sections_are_the_fields_of_the_configuration() -> None:
     names = {item.name for item in fields(Config)} - {
         "throughput",
         "bandwidth",
@@ -221,24 +223,24 @@ def test_sections_are_the_configurations_fields() -> None:
     assert names == set(SECTIONS)
 
 
-def test_the_reference_file_is_the_schemas() -> None:
+def test_the_reference_file_is_generated_from_the_schema() -> None:
     assert REFERENCE.read_text() == reference_file(), "run python -m hopsd.config"
     assert load(REFERENCE) == Config()
 
 
-def test_the_reference_file_without_comment_marks_sets_every_default() -> None:
+def test_the_reference_file_uncommented_sets_every_default() -> None:
     lines = [line.removeprefix("#") for line in reference_file().splitlines()]
     text = "\n".join(line for line in lines if not line.startswith(" "))
     config = parse(text)
-    assert {f"{section}.{option.key}" for section, option in ALL} < config.explicit_keys
+    assert {f"{section}.{option.key}" for section, option in ALL_OPTIONS} < config.explicit_keys
     assert config.plan == Config().plan
     assert list(config.throughput) == ["resnet50"]
 
 
-def test_the_documentation_is_the_schemas() -> None:
+def test_the_documentation_is_generated_from_the_schema() -> None:
     text = DOCUMENTATION.read_text()
     assert text == documentation(text), "run python -m hopsd.config"
-    assert all(f"| `{option.key}` | " in text for _, option in ALL)
+    assert all(f"| `{option.key}` | " in text for _, option in ALL_OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +266,7 @@ def run(*args: str) -> Any:
     return CliRunner().invoke(config_command, list(args))
 
 
-def test_check_and_show(tmp_path: Path) -> None:
+def test_check_counts_settings_and_show_names_their_origin(tmp_path: Path) -> None:
     path = tmp_path / "hopsd.toml"
     path.write_text(
         '[plan]\nlambda = 2\n[database]\ndsn = "host=h password=geheim"\n'
@@ -287,9 +289,11 @@ def test_check_and_show(tmp_path: Path) -> None:
     assert "geheim" not in json.dumps(settings)
 
 
-def test_what_is_shown_is_the_whole_configuration() -> None:
+def test_show_prints_the_whole_configuration() -> None:
     assert parse(toml(Config())) == Config()
-    assert {setting.path for setting in settings(Config())} == {f"{s}.{o.key}" for s, o in ALL}
+    assert {setting.path for setting in settings(Config())} == {
+        f"{s}.{o.key}" for s, o in ALL_OPTIONS
+    }
 
 
 json_values = st.recursive(
@@ -304,12 +308,12 @@ json_values = st.recursive(
         [*SECTIONS, "throughput", "throughput.x", "throughput.x.y", "bandwidth.x", "racks"]
     ),
     key=st.sampled_from(
-        [option.key for _, option in ALL] + ["aggregated", "distributed", "x", "b_net"]
+        [option.key for _, option in ALL_OPTIONS] + ["aggregated", "distributed", "x", "b_net"]
     ),
     value=json_values,
 )
-def test_no_value_is_a_crash(section: str, key: str, value: object) -> None:
-    """Whatever TOML can say is taken or told."""
+def test_no_value_causes_a_crash(section: str, key: str, value: object) -> None:
+    """Any value that TOML can express is accepted or refused with an error."""
     text = f"[{section}]\n{key} = {toml_value(value)}"
     try:
         tomllib.loads(text)
@@ -324,22 +328,22 @@ def test_no_value_is_a_crash(section: str, key: str, value: object) -> None:
 
 
 @given(st.text())
-def test_any_text_is_toml_again(text: str) -> None:
+def test_any_text_is_written_as_valid_toml(text: str) -> None:
     assert tomllib.loads(f"x = {toml_value(text)}") == {"x": text}
 
 
-def test_a_setting_of_an_earlier_release_is_accepted_and_told() -> None:
+def test_a_setting_of_an_earlier_release_is_accepted_with_a_notice() -> None:
     config = parse("[plan]\ntry_shapes = true\n", Path("hopsd.toml"))
     assert config == parse("")
     assert config.warnings == ("hopsd.toml:2: plan.try_shapes has no effect any more; delete it",)
 
 
-def test_a_rival_is_for_simulations_alone() -> None:
+def test_a_rival_is_accepted_for_simulations_only() -> None:
     with pytest.raises(ConfigError, match=r"plan.policy.*sia"):
         parse('[plan]\npolicy = "sia"')
 
 
-def test_paper_exact_plans_as_hops_unless_another_policy_is_named() -> None:
+def test_paper_exact_uses_hops_unless_another_policy_is_named() -> None:
     def policy(text: str) -> str:
         return parse(f"[plan]\n{text}").plan.settings.policy
 

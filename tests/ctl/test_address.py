@@ -28,13 +28,15 @@ def test_one_line_names_the_server(host: Path) -> None:
     assert default_address() == Server("ctl1", 6822)
 
 
-def test_on_its_own_host_hopsd_has_a_socket(host: Path) -> None:
+def test_hopsctl_prefers_the_socket_on_hopsds_host(host: Path) -> None:
     (host / "hopsctl.toml").write_text('server = "ctl1:6822"\n')
     (host / "hopsd.sock").touch()
     assert default_address() == host / "hopsd.sock"
 
 
-def test_variables_come_before_the_file(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_override_the_file(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = 'munge_socket = "/run/m"\naccount = "slurm"\n'
     (host / "hopsctl.toml").write_text(f'server = "ctl1:6822"\n{settings}')
     monkeypatch.setenv("HOPS_SERVER", "[::1]:7")
@@ -52,7 +54,7 @@ def test_an_address_is_a_path_or_a_host_with_a_port() -> None:
 
 
 @pytest.mark.parametrize("text", [":7", "ctl1:", "ctl1:0", "ctl1:65536", "ctl1:x", "ctl1:7²"])
-def test_another_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="give HOST:PORT, as in ctl1:6822"):
         parse_address(text)
 
@@ -66,7 +68,7 @@ def test_another_address_is_refused(text: str) -> None:
         ('server = "ctl1"', "hopsctl.toml: server: 'ctl1'; give HOST:PORT"),
     ],
 )
-def test_a_wrong_file_is_named(host: Path, text: str, message: str) -> None:
+def test_an_invalid_file_is_named(host: Path, text: str, message: str) -> None:
     (host / "hopsctl.toml").write_text(text)
     with pytest.raises(InputError, match=message):
         default_address()

@@ -27,11 +27,11 @@ def test_the_next_step_follows_the_error(
     assert second == f"hopsctl: {advice(kind())}"
 
 
-def test_others_say_it_themselves() -> None:
+def test_errors_with_their_own_advice_get_no_other() -> None:
     assert advice(HopsError("x")) is advice(SlurmError("x")) is None
 
 
-def test_without_a_daemon(
+def test_without_a_daemon_the_advice_is_to_start_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["hopsctl", "status", "--socket", str(tmp_path / "none")])

@@ -23,7 +23,7 @@ def test_headings_are_whole_words(width: int, monkeypatch: pytest.MonkeyPatch) -
     console.print(table)
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
-    rule = next(at for at, line in enumerate(lines) if set(line.strip()) == {"─"})
+    rule = next(index for index, line in enumerate(lines) if set(line.strip()) == {"─"})
     wide = set() if width >= render.WIDE else {"wait/run", "restarts"}
     assert " ".join(lines[1:rule]).split() == [name for name in COLUMNS if name not in wide]
     assert max(map(len, lines)) <= width

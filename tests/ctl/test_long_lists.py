@@ -23,7 +23,7 @@ def job_table(rows: int) -> render.RenderableType:
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 @pytest.mark.parametrize("rows", [3, LARGE_COUNT])
-def test_no_encoding_ends_a_command(
+def test_no_encoding_makes_a_command_fail(
     monkeypatch: pytest.MonkeyPatch, encoding: str, rows: int
 ) -> None:
     raw_output = io.BytesIO()
@@ -38,7 +38,9 @@ def test_no_encoding_ends_a_command(
     assert r"\u25" not in output
 
 
-def test_many_rows_are_lines_under_their_columns_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lists_have_one_line_per_row_under_column_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     console = Console(file=io.StringIO(), width=80, highlight=False)
     monkeypatch.setattr(render, "console", console)
     render.show(job_table(LARGE_COUNT))

@@ -27,7 +27,7 @@ def harmless(text: str) -> bool:
     [HopsError(EVIL), SlurmError(f"scontrol: {EVIL}"), ConfigError(f"one\ntwo {EVIL}")],
     ids=lambda error: type(error).__name__,
 )
-def test_no_error_text_does(
+def test_no_error_text_controls_the_terminal(
     error: HopsError, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(**_: object) -> None:
@@ -42,7 +42,7 @@ def test_no_error_text_does(
     assert error_output.count("\n") == 1 + str(error).count("\n")
 
 
-def test_a_file_with_such_a_name_does_not(
+def test_a_file_name_does_not_control_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["hopsctl", "plan", "--snapshot", EVIL])
@@ -62,7 +62,7 @@ def daemon(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("command", ["status", "explain 7", "throughput", "pause", "release 7"])
-def test_no_answer_of_the_daemon_does(
+def test_no_answer_of_the_daemon_controls_the_terminal(
     daemon: Path,
     command: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -77,7 +77,7 @@ def test_no_answer_of_the_daemon_does(
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
-def test_no_line_of_the_log_does(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_log_line_controls_the_terminal(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         logs.configure("info", form)
         structlog.get_logger().info("tick", did=EVIL, job=7)
@@ -89,7 +89,7 @@ def test_no_line_of_the_log_does(form: str, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_prose_is_broken_between_words_on_a_terminal_alone(
+def test_prose_is_wrapped_between_words_on_a_terminal_only(
     is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")

@@ -21,7 +21,7 @@ def train(site: Site, seconds: float, gpus: int = 4) -> str:
 
 
 @pytest.mark.long
-def test_jobs_under_allox(site: Site) -> None:
+def test_allox_runs_the_shorter_job_first_and_moves_none(site: Site) -> None:
     """Both large servers are busy, rounds pass, and a shorter job arrives after a longer one."""
     site.hopsd.configure(round_seconds=3.0, plan='policy = "allox"\nalpha = 1.0', tables=SPEEDS)
     site.hopsd.start()

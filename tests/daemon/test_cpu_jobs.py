@@ -37,7 +37,7 @@ def measured_on_cpus(site: Site) -> set[int]:
 
 @pytest.mark.long
 @pytest.mark.parametrize("policy", ["allox", "hops"])
-def test_cpus_run_jobs_whose_users_want_them_and_no_others(site: Site, policy: str) -> None:
+def test_only_jobs_that_allow_it_run_on_cpus(site: Site, policy: str) -> None:
     plan = f'policy = "{policy}"\nalpha = 1.0'
     site.hopsd.configure(round_seconds=5.0, profiling=True, plan=plan)
     site.hopsd.start()

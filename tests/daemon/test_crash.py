@@ -1,4 +1,4 @@
-"""Whatever process dies, no job is lost, none starts twice, and none runs off the record."""
+"""Whichever process dies, no job is lost, starts twice or runs without a record."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def assert_never_over_allocated(site: Site) -> None:
         for node, gpus in placement.allocation:
             changes += [(placement.start, gpus, node), (placement.end or 0.0, -gpus, node)]
     gpus_in_use: Counter[str] = Counter()
-    for at, gpus, node in sorted(changes):
+    for moment, gpus, node in sorted(changes):
         gpus_in_use[node] += gpus
         placements_on_node = [p for p in placements if node in p.allocation.nodes]
         assert gpus_in_use[node] <= site.cluster.nodes[node].gpus, (
-            f"{node} at {at}: {placements_on_node}"
+            f"{node} at {moment}: {placements_on_node}"
         )
 
 
@@ -64,7 +64,9 @@ def finish(site: Site) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("delay_seconds", [0.0, 0.15, 0.6])
-def test_hopsd_killed_while_it_applies_a_plan(site: Site, delay_seconds: float) -> None:
+def test_hopsd_killed_while_it_applies_a_plan_loses_no_job(
+    site: Site, delay_seconds: float
+) -> None:
     site.hopsd.start()
     for _ in range(3):
         site.submit("hops:reqs=1,2,4", 6.0)
@@ -113,7 +115,9 @@ def wait_for_shells(site: Site, holds: Callable[[list[str]], bool]) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("stays", [False, True], ids=["leaves", "stays"])
-def test_hopsd_killed_in_the_grace_of_a_script_that_it_stopped(site: Site, stays: bool) -> None:
+def test_hopsd_killed_in_the_grace_of_a_stopped_script_loses_no_job(
+    site: Site, stays: bool
+) -> None:
     """The next one requeues the job or, if nobody else wants its GPUs, lets the script continue."""
     site.worker.write_text(STEPS_ALONE)
     site.hopsd.configure(round_seconds=6.0)
@@ -135,7 +139,7 @@ def test_hopsd_killed_in_the_grace_of_a_script_that_it_stopped(site: Site, stays
 
 
 @pytest.mark.long
-def test_slurmctld_killed_and_restarted_while_jobs_run_and_move(site: Site) -> None:
+def test_slurmctld_killed_while_jobs_run_and_move_loses_no_job(site: Site) -> None:
     site.hopsd.start()
     for _ in range(3):
         site.submit("hops:reqs=1,2,4", 8.0)
@@ -149,7 +153,7 @@ def test_slurmctld_killed_and_restarted_while_jobs_run_and_move(site: Site) -> N
     finish(site)
 
 
-def test_a_lost_node_gives_its_job_another_one(site: Site) -> None:
+def test_a_job_on_a_lost_node_gets_another_one(site: Site) -> None:
     site.hopsd.configure(round_seconds=300.0)
     site.hopsd.start()
     job = site.submit("hops:reqs=4", LONG)
@@ -167,7 +171,7 @@ def test_a_lost_node_gives_its_job_another_one(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_a_leader_that_was_frozen_does_nothing_more(site: Site, database: str) -> None:
+def test_a_frozen_leader_does_nothing_after_it_wakes(site: Site, database: str) -> None:
     """It is stopped while it applies a plan, and continued after another hopsd has taken over."""
     site.hopsd.start()
     second = Hopsd(site.folder, database, site.cluster, "second")
@@ -196,7 +200,7 @@ def test_a_leader_that_was_frozen_does_nothing_more(site: Site, database: str) -
 
 
 @pytest.mark.long
-def test_sigterm_leaves_jobs_as_they_are_and_the_next_start_goes_on(site: Site) -> None:
+def test_sigterm_leaves_jobs_running_and_the_next_start_continues(site: Site) -> None:
     site.hopsd.configure(round_seconds=300.0)
     site.hopsd.start()
     site.submit("hops:reqs=4", LONG)

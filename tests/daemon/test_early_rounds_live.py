@@ -26,7 +26,7 @@ def site(database: str) -> Iterator[Site]:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)  # its own waits are longer than the default
-def test_a_short_job_starts_within_the_round_and_the_next_one_begins_in_time(site: Site) -> None:
+def test_a_short_job_starts_within_the_round_and_the_next_one_ends_it(site: Site) -> None:
     """Its limit of one minute ends before the round of 400 s; then the other job has both GPUs."""
     site.hopsd.configure(round_seconds=400.0, plan='policy = "hops+"')
     long = JobId(site.submit("hops:reqs=1,2", LONG, "--time=60"))

@@ -36,7 +36,7 @@ def hopsctl(site: Site, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_pause_leaves_everything_to_slurm_and_resume_goes_on(site: Site) -> None:
+def test_pause_leaves_everything_to_slurm_and_resume_continues(site: Site) -> None:
     site.hopsd.configure(round_seconds=300.0)
     site.hopsd.start()
     assert hopsctl(site, "pause").returncode == 0
@@ -50,7 +50,7 @@ def test_pause_leaves_everything_to_slurm_and_resume_goes_on(site: Site) -> None
 
 
 @pytest.mark.long
-def test_held_jobs_are_given_to_plain_slurm_on_request(site: Site) -> None:
+def test_held_jobs_are_returned_to_plain_slurm_on_request(site: Site) -> None:
     site.hopsd.configure(round_seconds=300.0)
     site.hopsd.start()
     assert hopsctl(site, "pause").returncode == 0
@@ -68,7 +68,7 @@ def test_held_jobs_are_given_to_plain_slurm_on_request(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_one_job_is_released_and_hops_leaves_it_alone(site: Site) -> None:
+def test_hops_leaves_a_released_job_alone(site: Site) -> None:
     site.hopsd.configure(round_seconds=4.0)
     site.hopsd.start()
     full = [site.submit(f"hops:reqs={gpus};preempt=no", LONG) for gpus in (4, 4, 2)]
@@ -83,7 +83,7 @@ def test_one_job_is_released_and_hops_leaves_it_alone(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_an_array_is_told_of_and_released_task_by_task_or_as_a_whole(site: Site) -> None:
+def test_an_array_is_reported_and_released_by_task_or_as_a_whole(site: Site) -> None:
     site.hopsd.start()
     array = site.submit("hops:reqs=2", LONG, "--array=0-7%3")
     status = site.hopsd.wait_for(lambda s: len(s["running"]) == 3)
@@ -106,7 +106,7 @@ def test_an_array_is_told_of_and_released_task_by_task_or_as_a_whole(site: Site)
 
 
 @pytest.mark.long
-def test_a_bad_configuration_is_refused_and_the_old_one_stays(site: Site) -> None:
+def test_a_bad_configuration_is_refused_and_the_old_one_kept(site: Site) -> None:
     site.hopsd.configure(round_seconds=300.0)
     site.hopsd.start()
     assert site.hopsd.process is not None
@@ -122,7 +122,7 @@ def test_a_bad_configuration_is_refused_and_the_old_one_stays(site: Site) -> Non
     assert '"from_the_next_round": ["daemon.round_seconds"]' in site.hopsd.log.read_text()
 
 
-def test_systemd_is_told_ready_alive_what_was_done_and_stopping(
+def test_systemd_is_notified_of_start_progress_and_stop(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
@@ -163,7 +163,7 @@ def test_only_one_hopsd_acts_and_the_other_takes_over(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_a_job_that_its_user_holds_waits_until_the_user_wants_it(site: Site) -> None:
+def test_a_job_held_by_its_user_waits_until_the_user_releases_it(site: Site) -> None:
     site.hopsd.start()
     held_job = site.submit("hops:reqs=1", 1.0, "--hold")
     first = site.submit("hops:reqs=1", 1.0)
@@ -181,7 +181,7 @@ def test_a_job_that_its_user_holds_waits_until_the_user_wants_it(site: Site) -> 
 
 
 @pytest.mark.long
-def test_a_job_whose_dependency_can_never_be_met_says_so_until_it_is_changed(site: Site) -> None:
+def test_a_job_whose_dependency_can_never_be_met_says_so(site: Site) -> None:
     site.hopsd.start()
     held_job = site.submit("hops:reqs=1", 1.0, "--hold")
     later = site.submit("hops:reqs=1", 1.0, f"--dependency=afterok:{held_job}")
@@ -197,7 +197,7 @@ def test_a_job_whose_dependency_can_never_be_met_says_so_until_it_is_changed(sit
 
 
 @pytest.mark.long
-def test_what_an_operator_holds_waits_until_an_operator_releases_it(site: Site) -> None:
+def test_a_job_held_by_an_operator_waits_until_an_operator_releases_it(site: Site) -> None:
     site.hopsd.start()
     hopsctl(site, "pause")
     site.hopsd.wait_for(lambda s: s["mode"] == "paused")
@@ -221,7 +221,7 @@ def test_what_an_operator_holds_waits_until_an_operator_releases_it(site: Site) 
 
 
 @pytest.mark.long
-def test_a_job_that_hops_has_not_looked_at_is_not_unknown(site: Site) -> None:
+def test_a_job_that_hops_has_not_read_yet_is_not_unknown(site: Site) -> None:
     site.hopsd.configure(round_seconds=3600.0)
     text = site.hopsd.config.read_text()
     site.hopsd.config.write_text(text.replace("refresh_seconds = 1", "refresh_seconds = 3600"))
@@ -238,7 +238,7 @@ def test_a_job_that_hops_has_not_looked_at_is_not_unknown(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_ordinary_users_see_everything_and_change_nothing(site: Site) -> None:
+def test_ordinary_users_see_everything_but_change_nothing(site: Site) -> None:
     site.hopsd.start()
     if os.geteuid() != 0:
         pytest.skip("needs root, to act as another account")
@@ -308,7 +308,7 @@ def test_status_and_explain_say_where_and_why(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_postgresql_restarts_under_a_running_daemon(
+def test_hopsd_survives_a_restart_of_postgresql(
     site: Site, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with EmbeddedPostgres() as postgres:
@@ -348,7 +348,7 @@ def test_a_job_runs_in_its_own_partition(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_a_clock_that_is_set_stops_nothing(site: Site) -> None:
+def test_setting_the_clock_stops_nothing(site: Site) -> None:
     offset = site.folder / "offset"
     offset.write_text("0")
     script = ROOT / "bench" / "chaos" / "shifted_clock.py"
@@ -365,7 +365,7 @@ def test_a_clock_that_is_set_stops_nothing(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_a_job_that_would_run_into_a_reservation_goes_elsewhere(site: Site) -> None:
+def test_a_job_that_would_run_into_a_reservation_is_placed_elsewhere(site: Site) -> None:
     """One of two equal nodes will be taken out of service within the job's time limit."""
     site.cluster.run(
         *("scontrol", "create", "reservation", "reservationname=mend", "starttime=now+30minutes"),
@@ -410,7 +410,7 @@ def test_time_min_starts_a_job_before_a_reservation_as_plain_slurm_does(site: Si
 
 
 @pytest.mark.long
-def test_a_persons_requeuehold_is_a_hold_and_hops_own_is_none(site: Site) -> None:
+def test_a_persons_requeuehold_is_a_hold_and_hops_own_is_not(site: Site) -> None:
     """Regression: 18 of 18 jobs that a person requeued and held were started again."""
 
     def waits(job: str, ticks: int) -> None:
@@ -442,7 +442,7 @@ def test_a_persons_requeuehold_is_a_hold_and_hops_own_is_none(site: Site) -> Non
 
 
 @pytest.mark.long
-def test_a_clock_that_is_an_hour_ahead_for_a_while_is_in_no_record(
+def test_a_clock_that_is_temporarily_an_hour_ahead_leaves_no_record(
     site: Site, database: str
 ) -> None:
     """Regression: it was in 85 of 741 records, with ends in the future and negative run times."""

@@ -43,7 +43,7 @@ def explanation_of(site: Site, job: JobId) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_a_new_workload_is_measured_on_each_type_and_then_never_again(site: Site) -> None:
+def test_a_new_workload_is_measured_once_on_each_type(site: Site) -> None:
     profile(site)
     options = ("--model", "conv", "--samples", "2000", "--pace", "0.05")
     comment = "hops:reqs=1,2;samples=2000;batch=32;workload=conv"
@@ -75,8 +75,8 @@ def test_a_new_workload_is_measured_on_each_type_and_then_never_again(site: Site
 
 
 @pytest.mark.long
-def test_a_script_that_takes_every_end_for_a_good_one_loses_nothing(site: Site) -> None:
-    """It continues however its training ends, and exits with 0."""
+def test_a_script_that_ignores_how_its_training_ends_loses_nothing(site: Site) -> None:
+    """The script continues however its training ends, and exits with 0."""
     profile(site)
     script = 'cd "$ROOT/examples"; $PYTHON plain.py 1 || true; echo done >> $LOG; exit 0'
     job = submit(site, "hops:reqs=1;workload=plain", script)
@@ -88,7 +88,7 @@ def test_a_script_that_takes_every_end_for_a_good_one_loses_nothing(site: Site) 
 
 
 @pytest.mark.long
-def test_a_job_out_of_reach_of_slurm_is_made_to_leave(site: Site) -> None:
+def test_a_job_that_cannot_call_slurm_is_made_to_leave(site: Site) -> None:
     """As in a container without Slurm's commands: it keeps training, and hopsd ends its run."""
     profile(site)
     script = (
@@ -124,7 +124,7 @@ def test_a_job_that_fails_on_one_gpu_competes_without_figures(site: Site) -> Non
 
 
 @pytest.mark.long
-def test_a_run_without_figures_ends_in_time_and_its_user_is_told(site: Site) -> None:
+def test_a_run_without_figures_ends_in_time_and_its_user_is_notified(site: Site) -> None:
     profile(site, seconds=3.0)
     full = submit(site, "hops:reqs=1;preempt=no;workload=filler", "sleep 40")
     site.hopsd.wait_for(lambda s: len(s["running"]) == 1)

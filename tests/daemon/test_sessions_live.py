@@ -114,7 +114,7 @@ def test_salloc_gets_a_gpu_of_a_training_that_saves_first(site: Site) -> None:
     print(f"waited {seconds:.1f} s")
 
 
-def test_srun_runs_in_a_session_and_moves_nobody_where_a_gpu_is_idle(site: Site) -> None:
+def test_srun_gets_an_idle_gpu_without_moving_any_job(site: Site) -> None:
     site.hopsd.start()
     training = site.submit("hops:reqs=4", LONG)
     site.hopsd.wait_for(lambda status: [j["id"] for j in status["running"]] == [training])
@@ -224,7 +224,7 @@ def through_tunnel(tunnel: str, address: str) -> int:
         return connection.getresponse().status
 
 
-def test_jupyter_answers_on_a_full_cluster(
+def test_jupyter_is_reachable_on_a_full_cluster(
     site: Site, jupyter: dict[str, str], tmp_path: Path
 ) -> None:
     trainings = fill(site)

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.live
 
 
 @pytest.mark.long
-def test_what_slurm_does_and_what_hops_would_do(machine_postgres: Databases) -> None:
+def test_the_diary_records_what_slurm_does_and_what_hops_would_do(
+    machine_postgres: Databases,
+) -> None:
     with running_cluster(nodes=[NodeSpec("a100", gpus=4, cpus=8)]) as cluster:
         site = Site(Path(cluster.directory), machine_postgres.new(), cluster)
         config = site.hopsd.config.read_text()

@@ -12,7 +12,7 @@ REFRESH = 120.0
 
 
 @pytest.mark.long
-def test_hopsd_wakes_on_submissions_and_ends(site: Site) -> None:
+def test_hopsd_wakes_for_submissions_and_ends(site: Site) -> None:
     text = site.hopsd.config.read_text().replace(
         "refresh_seconds = 1\n", f"refresh_seconds = {REFRESH}\n"
     )

@@ -1,4 +1,4 @@
-"""`make demo`, as a newcomer runs it, and stopped in the middle."""
+"""`make demo` as a newcomer runs it, and interrupted in the middle."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Temporary files of the demo, where every account may enter."""
+    """A folder for the demo's temporary files that every account may enter."""
     with tempfile.TemporaryDirectory(prefix="demo-test-") as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -50,7 +50,7 @@ def start_demo(folder: Path) -> subprocess.Popen[str]:
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Command lines and environments that still name the folder."""
+    """Return the processes whose command line or environment names the folder."""
     command_lines = []
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -71,7 +71,7 @@ def assert_nothing_left(folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_every_job_completes_in_its_set_and_one_is_moved(folder: Path) -> None:
+def test_every_job_completes_within_its_set_and_one_is_moved(folder: Path) -> None:
     demo = start_demo(folder)
     output, _ = demo.communicate(timeout=500)
     assert demo.returncode == 0, output[-6000:]
@@ -94,7 +94,7 @@ def test_every_job_completes_in_its_set_and_one_is_moved(folder: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "kill"])
-def test_stopped_in_the_middle_it_leaves_nothing_behind(
+def test_an_interrupted_demo_leaves_nothing_behind(
     folder: Path, signal_number: signal.Signals
 ) -> None:
     demo = start_demo(folder)

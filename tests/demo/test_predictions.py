@@ -1,4 +1,4 @@
-"""The demo's predictions beside what came true."""
+"""The demo's predictions beside their outcomes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rich.console import Console
 from examples.demo.predictions import COLUMNS, Outcome, PredictionLog, is_right, summary, write
 
 
-def row(job: str, kind: str, at: float, low: float, expected: float, high: float) -> Any:
-    prediction = {"kind": kind, "at": at, "expected": expected, "low": low, "high": high}
+def row(job: str, kind: str, time: float, low: float, expected: float, high: float) -> Any:
+    prediction = {"kind": kind, "at": time, "expected": expected, "low": low, "high": high}
     return {"id": job, "predicted": prediction}
 
 
-def test_each_prediction_is_held_against_what_it_was_about(tmp_path: Path) -> None:
+def test_each_prediction_is_compared_with_its_outcome(tmp_path: Path) -> None:
     log = PredictionLog()
     first = {"running": [], "waiting": [row("1", "start", 0.0, 5.0, 10.0, 20.0)]}
     for document in (

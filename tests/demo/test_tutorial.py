@@ -1,4 +1,4 @@
-"""docs/tutorial.md, command by command, in the shell that it is about."""
+"""Run docs/tutorial.md, command by command, in the demo's shell."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ live = [
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command, and what its answer has sooner or later; "": it only has to succeed."""
+    """A command, and text that its output must eventually contain; "" if it only has to succeed."""
 
     command: str
-    until: str = ""
+    expected: str = ""
 
 
 def steps() -> list[Step]:
-    """The page's, in their order."""
+    """Return the steps of the page in order."""
     matches = re.findall(
         r"^(?:<!-- until: (.+) -->\n)?    \$ ((?:.*\\\n)*.*)$", PAGE, flags=re.MULTILINE
     )
-    return [Step(re.sub(r"\\\n\s*", "", command), until) for until, command in matches]
+    return [Step(re.sub(r"\\\n\s*", "", command), text) for text, command in matches]
 
 
 class Shell:
-    """A shell on the demo's cluster; its answers come with its errors."""
+    """A shell on the demo's cluster, with standard error merged into its output."""
 
     def __init__(self, folder: Path) -> None:
         self._process = subprocess.Popen(
@@ -62,7 +62,7 @@ class Shell:
         )  # fmt: skip
 
     def ask(self, command: str) -> tuple[int, str]:
-        """The exit code and the answer."""
+        """Run a command; return its exit code and output."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{command}\necho; echo '{END}' $?\n")
@@ -78,10 +78,10 @@ class Shell:
         deadline = time.monotonic() + PATIENCE
         while True:
             code, output = self.ask(f"set -o pipefail; {step.command}")
-            if code == 0 and re.search(step.until, output, re.MULTILINE):
+            if code == 0 and re.search(step.expected, output, re.MULTILINE):
                 return
-            assert step.until, f"{step.command}: exit code {code}\n{output}"
-            assert time.monotonic() < deadline, f"{step.command}: not {step.until!r}\n{output}"
+            assert step.expected, f"{step.command}: exit code {code}\n{output}"
+            assert time.monotonic() < deadline, f"{step.command}: not {step.expected!r}\n{output}"
             time.sleep(0.3)
 
     def leave(self) -> int:
@@ -109,7 +109,7 @@ def script() -> str:
 
 
 @pytest.mark.parametrize("mark", [pytest.param(None, marks=live, id="live")])
-def test_every_command_does_what_the_page_says(folder: Path, mark: None) -> None:
+def test_every_command_prints_what_the_page_shows(folder: Path, mark: None) -> None:
     shell = Shell(folder)
     (folder / "build").mkdir(exist_ok=True)
     (folder / "build" / "mine.sh").write_text(script())
@@ -123,9 +123,9 @@ def test_every_command_does_what_the_page_says(folder: Path, mark: None) -> None
     assert code == 0
 
 
-def test_the_page_is_read_as_it_is_meant() -> None:
+def test_the_page_is_parsed_correctly() -> None:
     assert len(steps()) == len(re.findall(r"^    \$ ", PAGE, re.MULTILINE)) > 15
-    assert PAGE.count("<!-- until: ") == sum(bool(step.until) for step in steps())
+    assert PAGE.count("<!-- until: ") == sum(bool(step.expected) for step in steps())
     targets = re.findall(r"^    make (.+)$", PAGE, re.MULTILINE)
     makefile = (ROOT / "Makefile").read_text()
     assert targets == ["demo", "demo-shell"]

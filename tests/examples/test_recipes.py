@@ -1,4 +1,4 @@
-"""Each recipe as a real job that is moved to another number of GPUs, and goes on from there."""
+"""Each recipe runs as a real job, is moved to another number of GPUs, and continues there."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def cluster(whole_cluster: PrivateCluster) -> Iterator[PrivateCluster]:
     clean(whole_cluster)
 
 
-def test_every_recipe_is_tried() -> None:
+def test_every_recipe_has_a_test() -> None:
     scripts = {path.name for path in RECIPES.glob("*.sh")}
     programs = {path.name for path in RECIPES.glob("*.py")}
     tested_words = {word for recipe in RECIPE_CASES.values() for word in recipe.command}
@@ -100,7 +100,7 @@ def test_every_recipe_is_tried() -> None:
         for name in RECIPE_CASES
     ],
 )
-def test_a_moved_recipe_goes_on(name: str, cluster: PrivateCluster, tmp_path: Path) -> None:
+def test_a_moved_recipe_continues(name: str, cluster: PrivateCluster, tmp_path: Path) -> None:
     recipe = RECIPE_CASES[name]
     if find_spec(recipe.package) is None:
         pytest.skip(f"needs {recipe.package}: pip install {recipe.package}")
@@ -136,13 +136,13 @@ def test_a_moved_recipe_goes_on(name: str, cluster: PrivateCluster, tmp_path: Pa
     assert job().state is SlurmState.COMPLETED, log()
 
     first, second = (
-        [(int(at), int(gpus)) for at, gpus in PROGRESS.findall(run)]
+        [(int(steps), int(gpus)) for steps, gpus in PROGRESS.findall(run)]
         for run in re.split(r"^hops: moved from .*$", log(), flags=re.MULTILINE)
     )
     assert {gpus for _, gpus in first} == {1}, log()
     assert {gpus for _, gpus in second} == {recipe.allocation.gpus}, log()
-    # Nothing is done twice, nothing left out.
+    # No work is repeated or omitted.
     assert first[-1] < second[0], log()
     assert second[-1][0] == recipe.last
-    at = [at for at, _ in (*first, *second)]
-    assert at == list(range(at[0], recipe.last + 1, at[1] - at[0])), log()
+    steps = [count for count, _ in (*first, *second)]
+    assert steps == list(range(steps[0], recipe.last + 1, steps[1] - steps[0])), log()

@@ -1,4 +1,4 @@
-"""The example, as a real job: placed, stopped, moved to other GPU counts, and measured."""
+"""The example as a real job: placed, stopped, moved to other GPU counts, and measured."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def whole_cluster(spool: Path) -> Iterator[PrivateCluster]:
 
 @pytest.fixture
 def cluster(whole_cluster: PrivateCluster, spool: Path) -> Iterator[PrivateCluster]:
-    """Left without jobs and reports, also by a test that failed."""
+    """A cluster without jobs and reports, even after a failed test."""
     yield whole_cluster
     whole_cluster.run("scancel", "--user", getpass.getuser())
     wait_until(lambda: not whole_cluster.run("squeue", "--noheader"))
@@ -115,15 +115,15 @@ class WatchedJob:
         assert self.reading.state is SlurmState.COMPLETED
 
 
-def look(reader: ReportReader, reading: Reading) -> Collection:
-    """One look whose lessons are kept: reports of finished jobs are removed."""
+def collect_reports(reader: ReportReader, reading: Reading) -> Collection:
+    """Collect the reports once and confirm them, so that those of finished jobs are removed."""
     reports = reader.collect(reading)
     reader.settle()
     return reports
 
 
 @pytest.mark.long
-def test_it_goes_on_with_other_gpu_counts_and_loses_no_sample(
+def test_training_continues_on_other_gpu_counts_and_loses_no_sample(
     cluster: PrivateCluster, spool: Path, tmp_path: Path
 ) -> None:
     """One GPU, then three on two nodes unevenly, then two on one: as one stream of samples."""
@@ -136,7 +136,7 @@ def test_it_goes_on_with_other_gpu_counts_and_loses_no_sample(
     reader, collections = ReportReader(spool), []
 
     def learn() -> Collection:
-        collections.append(look(reader, job.port.read()))
+        collections.append(collect_reports(reader, job.port.read()))
         return collections[-1]
 
     job.place(n2=1)
@@ -174,7 +174,7 @@ def test_it_goes_on_with_other_gpu_counts_and_loses_no_sample(
 
 
 @pytest.mark.long
-def test_a_plain_loop_is_measured_without_a_change(
+def test_a_plain_loop_is_measured_without_changes(
     cluster: PrivateCluster, spool: Path, tmp_path: Path
 ) -> None:
     tmp_path.chmod(0o755)
@@ -193,7 +193,7 @@ def test_a_plain_loop_is_measured_without_a_change(
 
     def is_complete() -> bool:
         reading = port.read()
-        collections.append(look(reader, reading))
+        collections.append(collect_reports(reader, reading))
         return all(j.state.finished for j in reading.jobs if j.id == job)
 
     wait_until(is_complete, 280)
@@ -201,10 +201,10 @@ def test_a_plain_loop_is_measured_without_a_change(
     assert any(record.node == "n0" for c in collections for record in c.records)
 
 
-def test_a_profiling_run_hands_the_job_back_held(
+def test_a_profiling_run_returns_the_job_held(
     cluster: PrivateCluster, spool: Path, tmp_path: Path
 ) -> None:
-    """It measures, reports, and is requeued under its own user's rights, torchrun and all."""
+    """The run measures, reports and requeues itself with its user's rights, under torchrun."""
     tmp_path.chmod(0o755)
     options = ("--model", "conv", "--samples", "1000000", "--pace", "0.02")
     job = WatchedJob(cluster, tmp_path, "hops:reqs=1,2;workload=new", *options)
@@ -222,4 +222,4 @@ def test_a_profiling_run_hands_the_job_back_held(
     assert not (tmp_path / job.id / "finished").exists()
     cluster.run("scancel", job.id)
     wait_until(lambda: job.reading.state.finished)
-    look(ReportReader(spool), job.port.read())
+    collect_reports(ReportReader(spool), job.port.read())

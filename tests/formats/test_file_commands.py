@@ -38,7 +38,7 @@ def valid(output: str, schema: str) -> dict[str, Any]:
     return document
 
 
-def test_plan_reads_standard_input_and_prints_what_its_schema_says() -> None:
+def test_plan_reads_standard_input_and_prints_what_the_schema_describes() -> None:
     document = copy.deepcopy(SNAPSHOT)
     waits = {"id": "18", "reqs": [16], "running": {}, "priority": None, "age": None, "per_node": 8}
     document["jobs"].append({**document["jobs"][0], **waits})
@@ -50,7 +50,7 @@ def test_plan_reads_standard_input_and_prints_what_its_schema_says() -> None:
     assert plan["placements"].keys() | {w["id"] for w in plan["waiting"]} == {"17", "18"}
 
 
-def test_plan_for_people_says_where_jobs_run_and_why_others_wait(tmp_path: Path) -> None:
+def test_plan_for_people_shows_where_jobs_run_and_why_others_wait(tmp_path: Path) -> None:
     document = copy.deepcopy(SNAPSHOT)
     document["jobs"].append({**document["jobs"][0], "id": "18", "running": {}, "state": "held"})
     file = tmp_path / "snapshot.json"
@@ -97,7 +97,7 @@ def estimate(gpus: int, nodes: int, *options: object, **times: Any) -> dict[str,
     return valid(result.stdout, "estimate")
 
 
-def test_estimate_is_exact_in_one_server() -> None:
+def test_estimate_is_exact_within_one_server() -> None:
     times_of_iteration = estimate(8, 1)
     t_c = 25.6e6 / 2.5e9 * 7 / 8
     cache_seconds = max(0.02, max(0.06 + 0.2 * t_c, t_c) + 0.01) + 0.03 + 0.0
@@ -158,7 +158,7 @@ def test_estimate_for_people_shows_units() -> None:
 ROOT = SCHEMAS.parents[1]
 
 
-def test_the_example_snapshot_is_planned_as_its_page_tells() -> None:
+def test_the_example_snapshot_is_planned_as_its_page_shows() -> None:
     result = hopsctl("plan", "--snapshot", ROOT / "examples/files/snapshot.json", "--json")
     plan = valid(result.stdout, "plan")
     assert {job: sum(place.values()) for job, place in plan["placements"].items()} == {
@@ -171,7 +171,7 @@ def test_the_example_snapshot_is_planned_as_its_page_tells() -> None:
     }
 
 
-def test_the_page_of_formats_shows_the_real_estimate() -> None:
+def test_the_formats_page_shows_the_real_estimate() -> None:
     page = (ROOT / "docs" / "formats.md").read_text()
     [command] = [
         line.split()[1:] for line in page.splitlines() if "hopsctl estimate --theory ex" in line
@@ -185,7 +185,7 @@ def test_the_page_of_formats_shows_the_real_estimate() -> None:
     assert hopsctl(*command).stdout == example_output
 
 
-def test_a_simulation_prints_what_its_schema_says(tmp_path: Path) -> None:
+def test_simulate_prints_what_the_schema_describes(tmp_path: Path) -> None:
     files = ROOT / "examples/files"
     result = hopsctl(
         "simulate", "--cluster", files / "cluster.json", "--workload", files / "workload.json",
@@ -204,11 +204,11 @@ def test_a_simulation_prints_what_its_schema_says(tmp_path: Path) -> None:
         "hops:reqs=1-16;num=4;samples=1e9;batch=32;lr=1:0.1,6:0.2;workload=bert",
     ],
 )
-def test_a_comment_is_printed_as_its_schema_says(text: str) -> None:
+def test_comment_prints_what_the_schema_describes(text: str) -> None:
     assert valid(hopsctl("comment", text, "--json").stdout, "comment")["reqs"][0] == 1
 
 
-def test_health_prints_what_its_schema_says() -> None:
+def test_health_prints_what_the_schema_describes() -> None:
     file = ROOT / "examples/files/health.json"
     result = hopsctl("health", "--records", file, "--json")
     assert (result.returncode, result.stderr) == (0, "")
@@ -221,7 +221,7 @@ def test_health_prints_what_its_schema_says() -> None:
     assert "n4" in output
 
 
-def test_health_refuses_a_bad_record_and_says_when_there_is_nothing_to_say() -> None:
+def test_health_refuses_a_bad_record_and_reports_when_there_is_no_verdict() -> None:
     empty: dict[str, Any] = {
         "now": 10,
         "nodes": [{"name": "n0", "gpu_type": "a", "gpus": 4}],

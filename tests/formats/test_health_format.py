@@ -15,7 +15,7 @@ from hopsd.health.records import Health, Lemon, SharedNode, SlowNode
 from hopsd.model.ids import NodeName
 
 
-def spoilt(**record: Any) -> str:
+def changed_record(**record: Any) -> str:
     document = copy.deepcopy(HEALTH)
     first: dict[str, Any] = document["records"][0]  # type: ignore[index]
     del first["ranks"]  # records without ranks take a faster path
@@ -46,26 +46,26 @@ def spoilt(**record: Any) -> str:
 )
 def test_a_bad_record_is_refused_by_name(record: dict[str, Any], message: str) -> None:
     with pytest.raises(FormatError) as refusal:
-        read_health(spoilt(**record))
+        read_health(changed_record(**record))
     assert str(refusal.value).startswith(message)
 
 
-def test_a_record_is_the_same_by_both_ways() -> None:
-    quick = read_health(spoilt(workload="w1")).records[0]
-    slow = read_health(spoilt(workload="w\N{LATIN SMALL LETTER E WITH ACUTE}")).records[0]
+def test_both_parsers_give_the_same_record() -> None:
+    quick = read_health(changed_record(workload="w1")).records[0]
+    slow = read_health(changed_record(workload="w\N{LATIN SMALL LETTER E WITH ACUTE}")).records[0]
     assert quick.workload == "w1"
     assert (quick.at, quick.job, quick.nodes) == (slow.at, slow.job, slow.nodes)
     assert (slow.nodes, slow.ranks) == ({"n0": 4, "n1": 2}, ())
 
 
-def test_only_a_job_with_one_gpu_has_it_named() -> None:
-    (single,) = read_health(spoilt(nodes={"n1": 1}, gpu=2)).records
+def test_a_gpu_index_is_accepted_only_for_jobs_with_one_gpu() -> None:
+    (single,) = read_health(changed_record(nodes={"n1": 1}, gpu=2)).records
     assert single.gpu == 2
     with pytest.raises(FormatError, match="gpu: 1, but it must be left out unless the job has"):
-        read_health(spoilt(gpu=1))
+        read_health(changed_record(gpu=1))
 
 
-def test_a_verdict_keeps_the_digits_that_matter() -> None:
+def test_a_verdict_keeps_significant_digits() -> None:
     document = health_json(
         Health(
             (

@@ -29,13 +29,13 @@ def test_a_cluster_keeps_the_order_of_its_nodes() -> None:
     assert cluster.links["rtx3090"].b_net == 1.1e9
 
 
-def test_a_table_is_taken_as_it_is() -> None:
+def test_a_table_is_used_unchanged() -> None:
     assert workload(WORKLOAD).throughput["resnet50"] == {
         "rtx3090": ThroughputTable({1: 100.0, 2: 98.0, 8: 90.0}, {2: 70.0, 3: 65.0})
     }
 
 
-def test_basic_times_become_a_table_of_every_gpu_count_of_a_server() -> None:
+def test_basic_times_become_a_table_of_all_gpu_counts_of_a_server() -> None:
     table = workload(WORKLOAD).throughput["vgg"]["rtx3090"]
     times = read_theory(json.dumps(THEORY))
     assert table.aggregated == {n: theory_per_gpu(times, n, 1) for n in range(1, 9)}
@@ -65,7 +65,7 @@ def test_a_bad_job_is_refused_by_path(job: Json, message: str) -> None:
 
 @pytest.mark.parametrize(("fields", "read"), [({}, None), ({"restart_seconds": None}, None),
                                              ({"restart_seconds": 0}, 0.0)])  # fmt: skip
-def test_a_job_may_say_what_its_restarts_take(fields: Json, read: float | None) -> None:
+def test_a_job_may_give_its_restart_time(fields: Json, read: float | None) -> None:
     document = copy.deepcopy(WORKLOAD)
     assert workload(document).jobs[0].restart_seconds == 12.5
     del document["jobs"][0]["restart_seconds"]
@@ -78,6 +78,6 @@ def test_factors_of_an_unknown_workload_are_refused() -> None:
         workload({**WORKLOAD, "server_factor": {"bert": {}}})
 
 
-def test_a_cluster_has_nodes() -> None:
+def test_a_cluster_without_nodes_is_refused() -> None:
     with pytest.raises(FormatError, match=r"^nodes: a list, but it must be a list of one node"):
         read_cluster('{"nodes": []}')

@@ -45,12 +45,12 @@ def validator(name: str) -> Draft202012Validator:
 
 
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.stem)
-def test_every_schema_is_one(path: Path) -> None:
+def test_every_schema_is_valid(path: Path) -> None:
     Draft202012Validator.check_schema(json.loads(path.read_text()))
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_schema_and_reader_accept_the_full_document(name: str) -> None:
+def test_schema_and_reader_accept_the_complete_document(name: str) -> None:
     document, read = FORMATS[name]
     validator(name).validate(document)
     read(json.dumps(document))
@@ -78,7 +78,7 @@ def test_schema_and_reader_refuse_the_same_documents(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_refusal_names_the_path_of_what_is_wrong(name: str) -> None:
+def test_a_refusal_names_the_path_of_the_wrong_value(name: str) -> None:
     document, read = FORMATS[name]
     wrong = []
     for path, spoilt in damage(document):

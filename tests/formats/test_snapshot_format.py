@@ -32,7 +32,7 @@ def refusal(document: Json | str) -> str:
     return str(error_info.value)
 
 
-def test_optional_keys_may_be_absent() -> None:
+def test_optional_keys_may_be_omitted() -> None:
     document = snapshot_with()
     del document["settings"]
     for key in ("samples", "state", "restart_seconds", "time_limit_seconds", "server_factor"):
@@ -44,18 +44,18 @@ def test_optional_keys_may_be_absent() -> None:
     assert (job.time_limit_seconds, job.server_factor) == (None, {})
 
 
-def test_requirements_are_a_set() -> None:
+def test_requirements_are_deduplicated() -> None:
     snapshot, _ = read_snapshot(json.dumps(snapshot_with(reqs=[4, 1, 2, 4])))
     assert snapshot.jobs[0].reqs == (1, 2, 4)
 
 
 @pytest.mark.parametrize("running", [{}, None])
-def test_a_job_that_runs_nowhere_waits(running: object) -> None:
+def test_a_job_without_gpus_waits(running: object) -> None:
     snapshot, _ = read_snapshot(json.dumps(snapshot_with(running=running)))
     assert snapshot.jobs[0].running == Allocation()
 
 
-def test_finish_time_fairness_has_lambda_2_unless_it_is_given() -> None:
+def test_lambda_defaults_to_2_for_finish_time_fairness() -> None:
     def lam(**settings: Any) -> float:
         return read_snapshot(json.dumps({**SNAPSHOT, "settings": settings}))[1].lam
 
@@ -65,7 +65,7 @@ def test_finish_time_fairness_has_lambda_2_unless_it_is_given() -> None:
     assert read_snapshot(json.dumps(SNAPSHOT))[1].priority is PriorityName.LATENCY_RATIO
 
 
-def test_an_empty_cluster_and_an_empty_queue_are_snapshots() -> None:
+def test_an_empty_cluster_and_an_empty_queue_are_accepted() -> None:
     snapshot, _ = read_snapshot(json.dumps({**SNAPSHOT, "nodes": [], "jobs": []}))
     assert snapshot.nodes == snapshot.jobs == ()
 
@@ -124,7 +124,7 @@ def test_bad_settings_are_refused_by_path(settings: Json, message: str) -> None:
     assert refusal({**SNAPSHOT, "settings": settings}).startswith(message)
 
 
-def test_names_are_unique() -> None:
+def test_duplicate_names_are_refused() -> None:
     document = snapshot_with()
     document["jobs"].append(document["jobs"][0] | {"running": {}})
     assert refusal(document) == "jobs[1]: the job '17' is already at jobs[0]"
@@ -160,7 +160,7 @@ def test_rules_and_limits_are_read() -> None:
     assert (snapshot.nodes[1].memory_mb, snapshot.nodes[1].idle_memory_mb) == (512000, 480000.5)
 
 
-def test_counts_that_are_no_multiple_of_per_node_leave() -> None:
+def test_counts_that_are_not_multiples_of_per_node_are_dropped() -> None:
     snapshot, _ = read_snapshot(json.dumps(snapshot_with(reqs=[1, 2, 3, 4], per_node=2)))
     assert snapshot.jobs[0].reqs == (2, 4)
     snapshot, _ = read_snapshot(json.dumps(snapshot_with(reqs=[1, 3], per_node=2)))
@@ -177,7 +177,7 @@ def test_counts_that_are_no_multiple_of_per_node_leave() -> None:
         ({"cores_per_gpu": -1}, "cores_per_gpu: -1, but it must be a finite number, 0 or more"),
     ],
 )
-def test_rules_that_make_no_sense_are_refused_by_path(rules: Json, message: str) -> None:
+def test_contradicting_rules_are_refused_by_path(rules: Json, message: str) -> None:
     assert refusal(snapshot_with(**rules)).startswith(f"jobs[0].{message}")
 
 
@@ -189,13 +189,13 @@ def test_rules_that_make_no_sense_are_refused_by_path(rules: Json, message: str)
         ({"cores": 4, "idle_cores": 5}, "idle_cores: 5, but it must be at most the node's cores"),
     ],
 )
-def test_idle_cores_and_memory_are_part_of_a_total(node: Json, message: str) -> None:
+def test_idle_cores_and_memory_must_not_exceed_the_total(node: Json, message: str) -> None:
     document = copy.deepcopy(SNAPSHOT)
     document["nodes"][0].update(node)
     assert refusal(document).startswith(f"nodes[0].{message}")
 
 
-def test_rules_may_name_nodes_and_limits_jobs_that_are_not_there_now() -> None:
+def test_rules_may_name_absent_nodes_and_limits_absent_jobs() -> None:
     document = {**snapshot_with(nodes=["gone"]), "limits": [{"name": "QOS", "jobs": ["ended"]}]}
     snapshot, _ = read_snapshot(json.dumps(document))
     assert snapshot.jobs[0].rules.nodes == {"gone"}
@@ -203,7 +203,7 @@ def test_rules_may_name_nodes_and_limits_jobs_that_are_not_there_now() -> None:
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "true", '"1"'])
-def test_a_number_is_finite_and_a_number(number: str) -> None:
+def test_numbers_must_be_finite_numbers(number: str) -> None:
     text = json.dumps(SNAPSHOT).replace('"wait": 4000', f'"wait": {number}')
     assert refusal(text).startswith("jobs[0].wait: ")
 
@@ -218,5 +218,5 @@ def test_a_number_is_finite_and_a_number(number: str) -> None:
         ('{"now": 1, "now": 2}', "the key 'now' is given twice in one object"),
     ],
 )
-def test_text_that_is_no_snapshot_is_refused(text: str, message: str) -> None:
+def test_text_that_is_not_a_snapshot_is_refused(text: str, message: str) -> None:
     assert refusal(text).startswith(message)

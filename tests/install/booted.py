@@ -117,7 +117,7 @@ class BootedSite:
         print(f"{'#' if command.root else '$'} {text}   ({time.monotonic() - began:.1f} s)")
         return output
 
-    def until(self, holds: Callable[[], bool], condition: str, seconds: float = 300) -> None:
+    def wait_until(self, holds: Callable[[], bool], condition: str, seconds: float = 300) -> None:
         end = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < end, f"{condition}: not so after {seconds:g} s"
@@ -126,7 +126,7 @@ class BootedSite:
 
 @contextmanager
 def boot_site(release: str) -> Iterator[BootedSite]:
-    """Boot a fresh site; nothing of it remains."""
+    """Boot a fresh site; nothing of it remains afterwards."""
     scratch = Path(tempfile.mkdtemp(prefix="hops-install-"))
     in_memory = _memory_mb() > MEMORY_MB
     if in_memory:
@@ -152,7 +152,7 @@ def boot_site(release: str) -> Iterator[BootedSite]:
         # If all addresses are loopback ones, no name resolves (getaddrinfo's AI_ADDRCONFIG).
         add = ("ip", "address", "add", "198.51.100.1/32", "dev", "lo")
         subprocess.run(["nsenter", f"--target={site.leader}", "--net", *add], check=True)
-        site.until(lambda: _is_up(site), "systemd is up")
+        site.wait_until(lambda: _is_up(site), "systemd is up")
         site.run(START)
         yield site
     finally:
@@ -165,7 +165,7 @@ def boot_site(release: str) -> Iterator[BootedSite]:
 
 
 def _memory_mb() -> int:
-    """This machine's available memory."""
+    """This machine's available memory in MB."""
     match = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
     return int(match[1]) // 1024 if match else 0
 
@@ -183,8 +183,8 @@ def _furnish(root: Path, release: str) -> None:
         'APT::Get::Assume-Yes "true";\nBinary::apt::APT::Keep-Downloaded-Packages "true";\n'
     )
     (root / "etc/dpkg/dpkg.cfg.d/unsafe-io").write_text("force-unsafe-io\n")
-    for at in range(4):
-        (root / f"opt/gpu{at}").symlink_to("/dev/null")
+    for attempt in range(4):
+        (root / f"opt/gpu{attempt}").symlink_to("/dev/null")
     for unit in ("slurmd", "slurmctld", "slurmdbd"):  # they failed until they had a database
         for link in root.glob(f"etc/systemd/system/*.wants/{unit}.service"):
             link.unlink()
@@ -213,7 +213,7 @@ def _leader(nspawn: subprocess.Popen[bytes]) -> int:
 
 
 def _halt(nspawn: subprocess.Popen[bytes]) -> None:
-    for patience in (20, 20):  # by its systemd, then at once
+    for patience in (20, 20):  # first by its own systemd, then by force
         nspawn.send_signal(signal.SIGTERM)
         try:
             nspawn.wait(patience)

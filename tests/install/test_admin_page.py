@@ -68,11 +68,11 @@ def start_of(site: BootedSite, job: str) -> str:
 
 
 def until_placed(site: BootedSite, job: str) -> None:
-    site.until(lambda: start_of(site, job).startswith("RUNNING"), f"job {job} is placed")
+    site.wait_until(lambda: start_of(site, job).startswith("RUNNING"), f"job {job} is placed")
 
 
 def job_number(output: str) -> str:
-    """The number of the job that sbatch tells of, else nothing."""
+    """Return the number of the job that sbatch submitted, or ""."""
     match = re.search(r"Submitted batch job (\d+)", output)
     return match[1] if match else ""
 
@@ -102,7 +102,7 @@ def assert_pages_work(site: BootedSite, job: str) -> None:
     for url, text in text_by_url.items():
         ask = f"import urllib.request as r; print(r.urlopen('http://{url}').read().decode())"
         output = ""
-        for _ in range(120):  # hopsd starts, and looks once
+        for _ in range(120):  # hopsd starts and reads once
             output = site.run(f'python3 -c "{ask}" 2>&1 || true')
             if text in output:
                 break
@@ -110,14 +110,14 @@ def assert_pages_work(site: BootedSite, job: str) -> None:
         assert text in output, f"{url}: {output}"
 
 
-def test_the_page_from_packages_to_removal(site: BootedSite) -> None:
+def test_the_page_works_from_packages_to_removal(site: BootedSite) -> None:
     before = site.run(OURS)
     site.folder = "/root/packages"
     began = time.monotonic()
     install = commands("Install") + commands("Try it")
     job, seconds = "", 0.0
     for command in install:
-        if "explain" in command.text:  # says something else before hopsd has looked at the job
+        if "explain" in command.text:  # a different text before hopsd has read the job
             until_placed(site, job)
             seconds = time.monotonic() - began
             site.run(f"until hopsctl explain {job}; do sleep 1; done", seconds=120)
@@ -136,7 +136,7 @@ def test_the_page_from_packages_to_removal(site: BootedSite) -> None:
     assert re.search(r"JobSubmitPlugins\s+= all_partitions,lua", conf)
 
     output = site.run(
-        # Not in a profile run, which would end by itself meanwhile.
+        # A profile run would end by itself meanwhile.
         "sbatch --no-requeue --comment=hops:reqs=1 --time=60"
         " --wrap='env > /tmp/told.$SLURM_JOB_ID; sleep 3600'",
         root=False,
@@ -145,7 +145,7 @@ def test_the_page_from_packages_to_removal(site: BootedSite) -> None:
     until_placed(site, long)
     running = start_of(site, long)
     environment_file = f"/tmp/told.{long}"  # noqa: S108 - in the container
-    site.until(
+    site.wait_until(
         lambda: "HOPS_GPUS=1" in site.run(f"cat {environment_file} || true"),
         "the job is told its GPUs",
     )

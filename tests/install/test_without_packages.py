@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("systemd-sysusers") is None, reason="needs systemd's programs"),
 ]
 
-# What a site's administrator would look at afterwards.
+# What an administrator would check afterwards.
 CHECKS = """
 file=/opt/hops/share/hops/conf/hopsd.toml
 hopsctl --version
@@ -94,8 +94,8 @@ def inside(clone: Path, tmp_path: Path) -> Iterator[Callable[[str], str]]:
 
 def test_the_page_installs_hops_without_packages(inside: Callable[[str], str]) -> None:
     page = [command.text for command in commands(CHAPTER) if command.root]
-    at = page.index("hopsctl setup")
-    page[at] += " --dry-run --keep database"  # the cluster is not this test's to change
+    position = page.index("hopsctl setup")
+    page[position] += " --dry-run --keep database"  # this test must not change the cluster
     text = inside("\n".join(page) + CHECKS)
     assert "/opt/hops/share/hops/slurm_plugin/job_submit.lua" in text
     assert "/opt/hops/share/hops/conf/hopsd.toml: good, 0 settings given" in text

@@ -49,7 +49,7 @@ def reading(*jobs: JobReading, now: float = NOW) -> Reading:
 
 
 def look(reader: ReportReader, reading: Reading) -> Collection:
-    """Collect the reports once, and settle what was learnt."""
+    """Collect the reports once, and confirm what was learnt."""
     collection = reader.collect(reading)
     reader.settle()
     return collection

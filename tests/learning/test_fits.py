@@ -27,7 +27,7 @@ def test_a_new_workload_is_fitted_at_once() -> None:
     assert store.phases(RESNET, A) == (process(),)
 
 
-def test_a_known_one_once_a_minute_and_nothing_is_lost() -> None:
+def test_a_known_workload_is_fitted_once_a_minute_and_no_report_is_lost() -> None:
     store = MemoryStore()
     fits = Fits(store)
     fits.note([process()])
@@ -40,7 +40,7 @@ def test_a_known_one_once_a_minute_and_nothing_is_lost() -> None:
     assert known_times(store) == [0.03]
 
 
-def test_what_tells_no_throughput_is_kept_and_not_fitted() -> None:
+def test_reports_without_a_throughput_are_stored_but_not_fitted() -> None:
     store = MemoryStore()
     fits = Fits(store)
     fits.note([process(batch_size=0.0)])
@@ -49,7 +49,7 @@ def test_what_tells_no_throughput_is_kept_and_not_fitted() -> None:
     assert len(store.phases(RESNET, A)) == 1
 
 
-def test_a_user_of_thousands_of_workloads_holds_neither_ticks_nor_others_up() -> None:
+def test_a_user_of_thousands_of_workloads_delays_neither_ticks_nor_others() -> None:
     """Fitting all 2,000 workloads of 4 MB of reports in one tick took ten seconds."""
     store = MemoryStore()
     ticking = count(0.0, 0.4)  # each call is 0.4 s after the previous one

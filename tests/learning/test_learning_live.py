@@ -104,7 +104,9 @@ def _with_daemon(learning: LearningSite, log: BinaryIO) -> Iterator[LearningSite
 
 
 @pytest.mark.long
-def test_a_training_is_measured_and_known_again(learning_site: LearningSite, database: str) -> None:
+def test_a_training_is_measured_and_recognised_again(
+    learning_site: LearningSite, database: str
+) -> None:
     # Slow storage spaces the reports out (WRITE_SHARE), so the job trains as long as they may take.
     samples = 400_000
     job = learning_site.submit(samples)
@@ -146,7 +148,7 @@ def test_a_training_is_measured_and_known_again(learning_site: LearningSite, dat
 
 
 @pytest.mark.long
-def test_a_changed_script_behind_the_same_batch_script_is_new(
+def test_a_changed_program_under_the_same_batch_script_is_new(
     learning_site: LearningSite, tmp_path: Path
 ) -> None:
     for name in ("train.py", "checkpoint.py", "models.py"):
@@ -172,7 +174,7 @@ def test_a_changed_script_behind_the_same_batch_script_is_new(
 
 
 @pytest.mark.long
-def test_a_type_whose_memory_was_too_small_is_not_given_again(
+def test_a_type_with_too_little_memory_is_not_given_again(
     learning_site: LearningSite, database: str
 ) -> None:
     train = learning_site.folder / "short.py"

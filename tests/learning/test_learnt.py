@@ -67,7 +67,7 @@ def test_a_workload_is_shown_layer_by_layer(socket: Path) -> None:
     assert "75% 20, 25% 200" in result.output
 
 
-def test_programs_read_the_same(socket: Path) -> None:
+def test_the_workload_as_json(socket: Path) -> None:
     document = json.loads(run(socket, "resnet", "--json").output)
     shapes = {(s["kind"], s.get("gpus", s["count"])): s for s in document["types"][0]["shapes"]}
     assert document["types"][0]["gpu_type"] == "a100"
@@ -89,13 +89,13 @@ def test_the_known_workloads_are_listed(socket: Path) -> None:
     assert row["theory"] == ["a100"]
 
 
-def test_an_unknown_workload_is_an_error_that_helps(socket: Path) -> None:
+def test_an_unknown_workload_is_an_error_with_suggestions(socket: Path) -> None:
     error = run(socket, "resnets").exception
     assert isinstance(error, InputError)
     assert str(error) == "workload 'resnets' is not known; did you mean resnet?"
 
 
-def test_the_beginning_of_a_name_is_enough_where_it_is_one_workloads() -> None:
+def test_an_unambiguous_prefix_of_a_name_is_enough() -> None:
     tables = {GpuType("a100"): ThroughputTable({1: 9.0})}
     names = ("ann/train/a.sh@0123+4567", "ann/train/b.sh@0123+4567", "ann/train")
     knowledge = Knowledge(tables={WorkloadName(name): tables for name in names})
@@ -109,7 +109,7 @@ def test_the_beginning_of_a_name_is_enough_where_it_is_one_workloads() -> None:
         look_up("ann/train/")
 
 
-def test_an_operators_table_is_shown_as_final() -> None:
+def test_an_operators_table_is_marked_as_final() -> None:
     knowledge = Knowledge(tables={RESNET: {GpuType("a100"): ThroughputTable({1: 9.0, 4: 8.0})}})
     document = workload_document(RESNET, knowledge, NODES, EstimatorSettings(), NOW)
     assert document["final"]

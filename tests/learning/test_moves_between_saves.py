@@ -42,7 +42,7 @@ while True:
 """
 
 
-def test_no_save_is_cut_off(tmp_path: Path) -> None:
+def test_no_move_interrupts_a_save(tmp_path: Path) -> None:
     """The training saves during 3 of every 5 s and is moved three times.
 
     Before hops considered saves, a third of such moves interrupted one.

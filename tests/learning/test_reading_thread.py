@@ -19,7 +19,7 @@ from hopsd.learning.save_reader import SaveReader
 from hopsd.model.reading import JobReading, SaveTimes, SlurmState
 
 
-def collected_soon(reader: BackgroundReader) -> Collection:
+def wait_for_collection(reader: BackgroundReader) -> Collection:
     deadline = time.monotonic() + 20.0
     while time.monotonic() < deadline:
         _, collection = reader.collect(reading(job()))
@@ -30,7 +30,7 @@ def collected_soon(reader: BackgroundReader) -> Collection:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounts a file system")
-def test_a_folder_that_hangs_costs_one_short_wait(
+def test_a_hanging_folder_costs_one_short_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading_thread, "WAIT_SECONDS", 0.3)
@@ -45,11 +45,11 @@ def test_a_folder_that_hangs_costs_one_short_wait(
             reader.settle()
             assert collection.unread.startswith(f"{tmp_path} has not answered for ")
         assert 0.3 <= time.monotonic() - start_time < 5.0
-    assert collected_soon(reader).samples_done
+    assert wait_for_collection(reader).samples_done
     reader.close()
 
 
-def test_what_was_read_late_belongs_to_the_reading_it_was_for(
+def test_a_late_result_belongs_to_the_reading_that_asked_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading_thread, "WAIT_SECONDS", 0.0)
@@ -75,7 +75,7 @@ def test_reports_are_removed_before_the_next_scan(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounts a file system")
-def test_a_job_that_leaves_while_the_folder_hangs_holds_no_tick_up(
+def test_a_job_that_leaves_while_the_folder_hangs_delays_no_tick(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tick read when the job saves, and so waited as long as the file server hung.
@@ -96,7 +96,7 @@ def test_a_job_that_leaves_while_the_folder_hangs_holds_no_tick_up(
         assert time.monotonic() - start_time < 5.0
 
 
-def test_many_jobs_that_leave_at_once_wait_for_a_slow_folder_for_seconds_alone(
+def test_many_leaving_jobs_wait_for_a_slow_folder_for_seconds_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("hopsd.learning.reading_thread.SAVES_SECONDS", 0.2)
@@ -116,7 +116,7 @@ def test_many_jobs_that_leave_at_once_wait_for_a_slow_folder_for_seconds_alone(
     assert len(reads) < 30
 
 
-def test_what_a_read_raises_its_caller_sees() -> None:
+def test_errors_of_a_read_reach_its_caller() -> None:
     def read(_job: JobReading) -> SaveTimes:
         raise RuntimeError("a defect")
 
@@ -124,7 +124,7 @@ def test_what_a_read_raises_its_caller_sees() -> None:
         BackgroundSaves(read)(job())
 
 
-def test_saves_are_read_anew_once_the_folder_answers() -> None:
+def test_saves_are_read_again_once_the_folder_answers() -> None:
     answers = threading.Event()
 
     def read(_job: JobReading) -> SaveTimes:

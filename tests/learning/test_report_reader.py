@@ -19,7 +19,7 @@ from hopsd.model.reading import JobReading, SlurmState
 from hopsd.model.script_options import ScriptOptions
 
 
-def test_a_task_of_an_array_reports_by_its_number(tmp_path: Path) -> None:
+def test_a_task_of_an_array_reports_under_its_number(tmp_path: Path) -> None:
     """The last task has the number of the array; the array's waiting tasks reported nothing."""
     put_report(tmp_path, report(job="17"))
     put_report(tmp_path, report(job="20"))
@@ -40,7 +40,7 @@ def test_a_task_of_an_array_reports_by_its_number(tmp_path: Path) -> None:
         ((None, 50), 3296),  # stopped before its first save
     ],
 )
-def test_what_a_stopped_run_had_not_saved_is_not_done(
+def test_progress_that_a_stopped_run_had_not_saved_does_not_count(
     tmp_path: Path, saved_iterations: tuple[int | None, int | None], samples_done: float
 ) -> None:
     reader = ReportReader(tmp_path)
@@ -51,7 +51,7 @@ def test_what_a_stopped_run_had_not_saved_is_not_done(
     assert collection.samples_done == {"17": pytest.approx(samples_done)}
 
 
-def test_one_rank_saves_for_all(tmp_path: Path) -> None:
+def test_one_rank_may_save_for_all(tmp_path: Path) -> None:
     for run in range(2):
         put_report(tmp_path, report(run=run, world=2, saved=100))
         put_report(tmp_path, report(run=run, world=2, rank=1, pid=2))
@@ -63,7 +63,7 @@ def test_one_rank_saves_for_all(tmp_path: Path) -> None:
     ("rank_flags", "flags_by_job"),
     [((True, True), {"17": True}), ((True, False), {"17": False}), ((None, None), {})],
 )
-def test_whether_ranks_tell_how_long_they_communicate(
+def test_all_ranks_must_report_communication_times(
     tmp_path: Path, rank_flags: tuple[bool | None, bool | None], flags_by_job: dict[str, bool]
 ) -> None:
     put_report(tmp_path, report(world=2, communication_timed=rank_flags[0]))
@@ -79,7 +79,7 @@ def test_whether_ranks_tell_how_long_they_communicate(
     ("ranks", "flags_by_job"),
     [((True, True), {"17": True}), ((None, False), {"17": False}), ((None, None), {})],
 )
-def test_whether_steps_have_the_same_samples_on_any_gpus(
+def test_steps_have_equal_samples_on_any_gpus_if_all_reports_agree(
     tmp_path: Path, ranks: tuple[bool | None, bool | None], flags_by_job: dict[str, bool]
 ) -> None:
     for rank, keeps in enumerate(ranks):
@@ -95,12 +95,12 @@ def test_whether_steps_have_the_same_samples_on_any_gpus(
     ("ranks", "known_by_job"),
     [((True, True), {"17": True}), ((True, False), {"17": False}), ((None, None), {})],
 )
-def test_whether_the_time_of_an_iteration_is_known(
+def test_the_time_of_an_iteration_is_known_if_all_ranks_report_it(
     tmp_path: Path, ranks: tuple[bool | None, bool | None], known_by_job: dict[str, bool]
 ) -> None:
-    for rank, known in enumerate(ranks):
-        untimed = {"iterations": 0, "samples": 0, "seconds": 0}
-        ranks_report = report(world=2, rank=rank, pid=rank, time_known=known, timed=untimed)
+    for rank, time_known in enumerate(ranks):
+        timed_part = {"iterations": 0, "samples": 0, "seconds": 0}
+        ranks_report = report(world=2, rank=rank, pid=rank, time_known=time_known, timed=timed_part)
         put_report(tmp_path, ranks_report)
     collection = look(ReportReader(tmp_path), reading(job()))
     assert collection.time_known == known_by_job
@@ -117,7 +117,7 @@ def test_whether_the_time_of_an_iteration_is_known(
         ((["TERM"], ["TERM"]), {"17": False}),
     ],
 )
-def test_whether_ranks_handle_the_signal_of_their_script(
+def test_ranks_handle_the_signal_of_their_script_if_all_report_it(
     tmp_path: Path, ranks: tuple[list[str], list[str]], answers_by_job: dict[str, bool]
 ) -> None:
     for rank, names in enumerate(ranks):
@@ -129,7 +129,7 @@ def test_whether_ranks_handle_the_signal_of_their_script(
 OLD, NEW = "0123456789ab", "ba9876543210"
 
 
-def test_a_changed_training_script_is_another_workload(tmp_path: Path) -> None:
+def test_a_changed_training_program_is_another_workload(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
     script = {"comment": "hops:reqs=1,2", "command": "/home/alice/train.sh"}
     put_report(tmp_path, report(program=OLD))
@@ -154,8 +154,8 @@ def test_the_program_that_trains_longest_names_the_workload(tmp_path: Path) -> N
     assert {record.workload for record in collection.phases} == {f"alice/train/+{NEW}"}
 
 
-def test_a_job_that_names_a_new_program_at_each_look_has_a_few_workloads(tmp_path: Path) -> None:
-    """Each workload was stored, fitted, and read by every plan."""
+def test_a_job_that_reports_a_new_program_each_time_has_few_workloads(tmp_path: Path) -> None:
+    """Regression: each program became a workload that was stored, fitted and read by every plan."""
     reader, workloads = ReportReader(tmp_path), set()
     for number in range(50):
         put_report(
@@ -167,13 +167,13 @@ def test_a_job_that_names_a_new_program_at_each_look_has_a_few_workloads(tmp_pat
     assert 1 < len(workloads) <= MAX_PROGRAMS_PER_JOB
 
 
-def test_a_named_workload_keeps_its_name_whatever_trains(tmp_path: Path) -> None:
+def test_a_named_workload_keeps_its_name_whatever_it_trains(tmp_path: Path) -> None:
     put_report(tmp_path, report(program=OLD))
     collection = look(ReportReader(tmp_path), reading(job()))
     assert {record.workload for record in collection.phases} == {"resnet"}
 
 
-def test_what_was_not_kept_is_taught_again(tmp_path: Path) -> None:
+def test_lessons_that_were_not_stored_are_given_again(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
     put_report(tmp_path, report())
     look(reader, reading(job()))
@@ -190,7 +190,7 @@ def test_what_was_not_kept_is_taught_again(tmp_path: Path) -> None:
     assert reader.collect(end_reading).samples_done == {}
 
 
-def test_one_process_gives_a_record_progress_and_its_start_cost(tmp_path: Path) -> None:
+def test_one_process_gives_a_record_its_progress_and_its_start_up_time(tmp_path: Path) -> None:
     put_report(tmp_path, report())
     collection = look(ReportReader(tmp_path), reading(job()))
     (record,) = collection.records
@@ -202,7 +202,7 @@ def test_one_process_gives_a_record_progress_and_its_start_cost(tmp_path: Path) 
     assert collection.refusals == ()
 
 
-def test_a_spread_job_gives_a_record_for_each_node_once_all_ranks_reported(tmp_path: Path) -> None:
+def test_a_spread_job_gives_a_record_per_node_once_all_ranks_have_reported(tmp_path: Path) -> None:
     spread = job(allocation=Allocation.of({"n0": 2, "n4": 1}))
     reader = ReportReader(tmp_path)
     put_report(tmp_path, report(world=3))
@@ -217,7 +217,7 @@ def test_a_spread_job_gives_a_record_for_each_node_once_all_ranks_reported(tmp_p
     assert {(r.gpus, r.nodes, r.batch) for r in records.values()} == {(3, 2, 32.0)}
 
 
-def test_a_later_look_uses_only_what_is_new(tmp_path: Path) -> None:
+def test_a_later_collection_uses_only_new_iterations(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
     put_report(tmp_path, report())
     assert len(look(reader, reading(job())).records) == 1
@@ -230,7 +230,7 @@ def test_a_later_look_uses_only_what_is_new(tmp_path: Path) -> None:
     assert record.per_gpu == pytest.approx(320.0)
 
 
-def test_parts_of_an_iteration_come_once_a_report(tmp_path: Path) -> None:
+def test_parts_of_an_iteration_are_recorded_once_per_report(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
     put_report(tmp_path, report())
     (record,) = look(reader, reading(job())).phases
@@ -267,7 +267,7 @@ def test_a_report_before_any_timed_iteration_has_no_parts(tmp_path: Path) -> Non
     assert collection.samples_done == {"17": 32}
 
 
-def test_gpus_that_no_process_uses_lower_the_speed(tmp_path: Path) -> None:
+def test_unused_gpus_lower_the_speed(tmp_path: Path) -> None:
     put_report(tmp_path, report())
     (record,) = look(
         ReportReader(tmp_path), reading(job(allocation=Allocation.of({"n0": 2, "n1": 2})))
@@ -275,7 +275,7 @@ def test_gpus_that_no_process_uses_lower_the_speed(tmp_path: Path) -> None:
     assert record.per_gpu * 4 == pytest.approx(640.0)
 
 
-def test_progress_adds_up_over_runs_and_outlives_the_reader(tmp_path: Path) -> None:
+def test_progress_accumulates_over_runs_and_survives_the_reader(tmp_path: Path) -> None:
     put_report(tmp_path, report())
     put_report(tmp_path, report(run=1, node="n1", samples=5000))
     moved_job = job(restarts=1, allocation=Allocation.of({"n1": 1}))
@@ -290,7 +290,7 @@ def test_reports_of_a_finished_job_are_counted_and_removed(tmp_path: Path) -> No
     assert not path.exists()
 
 
-def test_a_job_or_run_that_the_reading_is_too_old_to_know_is_left_for_later(tmp_path: Path) -> None:
+def test_reports_of_jobs_and_runs_newer_than_the_reading_are_kept(tmp_path: Path) -> None:
     path = put_report(tmp_path, report(run=1))
     os.utime(path, (NOW, NOW))
     collection = look(ReportReader(tmp_path), reading(job()))
@@ -299,7 +299,7 @@ def test_a_job_or_run_that_the_reading_is_too_old_to_know_is_left_for_later(tmp_
     assert path.exists()
 
 
-def test_what_nobody_ever_claims_is_removed_after_an_hour(tmp_path: Path) -> None:
+def test_orphaned_reports_are_removed_after_an_hour(tmp_path: Path) -> None:
     old, new = tmp_path / ".1.0.n0.0.1.json.partial", tmp_path / ".2.0.n0.0.1.json.partial"
     for path, age in ((old, 4000), (new, 10)):
         path.touch()
@@ -309,7 +309,7 @@ def test_what_nobody_ever_claims_is_removed_after_an_hour(tmp_path: Path) -> Non
     assert new.exists()
 
 
-def test_a_missing_folder_holds_no_reports(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_reports(tmp_path: Path) -> None:
     collection = look(ReportReader(tmp_path / "none"), reading(job()))
     assert collection.records == ()
     assert collection.unread == f"{tmp_path}/none: No such file or directory"
@@ -329,12 +329,12 @@ def test_another_users_report_is_refused(tmp_path: Path) -> None:
     assert "owner" in refusal(tmp_path, job(uid=UID + 1))
 
 
-def test_a_report_for_a_node_the_run_is_not_on_is_refused(tmp_path: Path) -> None:
+def test_a_report_from_a_node_outside_the_allocation_is_refused(tmp_path: Path) -> None:
     put_report(tmp_path, report(node="n4"))
     assert "node: run 0 is on n0" in refusal(tmp_path, job())
 
 
-def test_a_report_knows_slurms_name_of_a_node_with_several_gpu_types(tmp_path: Path) -> None:
+def test_a_report_maps_to_slurms_name_of_a_node_with_several_gpu_types(tmp_path: Path) -> None:
     put_report(tmp_path, report())
     node_reading = reading(job(allocation=Allocation.of({"n0/a100": 1})))
     parts = tuple(
@@ -347,7 +347,7 @@ def test_a_report_knows_slurms_name_of_a_node_with_several_gpu_types(tmp_path: P
 
 
 @pytest.mark.parametrize(("second", "leaves"), [("s0", 1), ("s1", 2)])
-def test_a_speed_knows_on_how_many_leaf_switches_it_was_measured(
+def test_a_speed_is_stored_with_its_number_of_leaf_switches(
     tmp_path: Path, second: str, leaves: int
 ) -> None:
     for rank, node in enumerate(("n0", "n1")):
@@ -367,7 +367,7 @@ def test_a_symbolic_link_is_refused(tmp_path: Path) -> None:
     assert refusal(spool, job())
 
 
-def test_a_second_name_for_a_file_is_refused(tmp_path: Path) -> None:
+def test_a_hard_link_is_refused(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     spool.mkdir()
     path = put_report(tmp_path, report())
@@ -375,7 +375,7 @@ def test_a_second_name_for_a_file_is_refused(tmp_path: Path) -> None:
     assert "regular file with one name" in refusal(spool, job())
 
 
-def test_a_fifo_neither_stops_the_daemon_nor_is_believed(tmp_path: Path) -> None:
+def test_a_fifo_neither_blocks_the_daemon_nor_is_accepted(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "17.0.n0.0.4242.json")
     assert "regular file" in refusal(tmp_path, job())
 
@@ -385,7 +385,7 @@ def test_an_endless_report_is_refused(tmp_path: Path) -> None:
     assert "65536 bytes" in refusal(tmp_path, job())
 
 
-def test_a_flood_of_reports_is_refused_beyond_a_limit(
+def test_a_flood_of_reports_is_refused_beyond_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hopsd.learning.reader.MAX_FILES_PER_JOB", 5)
@@ -395,7 +395,7 @@ def test_a_flood_of_reports_is_refused_beyond_a_limit(
     assert len(list(tmp_path.iterdir())) == 5
 
 
-def test_whether_a_job_was_seen_to_save(tmp_path: Path) -> None:
+def test_a_job_counts_as_seen_to_save_once_a_regular_run_has_saved(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
     assert look(reader, reading(job())).saved == {}
     put_report(tmp_path, report(mode="profiling", saved=3))
@@ -415,7 +415,7 @@ def test_whether_a_job_was_seen_to_save(tmp_path: Path) -> None:
         (SlurmState.PENDING, 1, True),
     ],
 )
-def test_memory_was_too_small_if_the_run_did_not_complete(
+def test_a_type_has_too_little_memory_only_if_the_run_did_not_complete(
     tmp_path: Path, state: SlurmState, restarts: int, is_kept: bool
 ) -> None:
     """This holds before the first iteration, too; such a report teaches nothing else."""
@@ -441,7 +441,7 @@ def test_memory_was_too_small_if_the_run_did_not_complete(
     )
 
 
-def test_what_an_earlier_job_of_the_same_number_left_is_refused(tmp_path: Path) -> None:
+def test_reports_of_an_earlier_job_with_the_same_number_are_refused(tmp_path: Path) -> None:
     """A slurmctld that lost its state assigns numbers a second time."""
     path = put_report(tmp_path, report())
     later = job(submit=NOW + 3000, start=NOW + 3600)
@@ -453,7 +453,7 @@ def test_what_an_earlier_job_of_the_same_number_left_is_refused(tmp_path: Path) 
     assert not path.exists()
 
 
-def test_a_number_given_again_starts_with_nothing_of_the_earlier_job(tmp_path: Path) -> None:
+def test_a_reused_number_inherits_nothing_from_the_earlier_job(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
     put_report(tmp_path, report())
     assert look(reader, reading(job())).samples_done == {"17": 3296}
@@ -476,7 +476,7 @@ STANDS_STILL = {
 }
 
 
-def test_the_last_words_of_a_training_that_stands_still_are_read(tmp_path: Path) -> None:
+def test_the_last_report_of_a_stalled_training_is_read(tmp_path: Path) -> None:
     put_report(tmp_path, report(stall=STANDS_STILL, world=2))
     put_report(tmp_path, report(rank=1, world=2, pid=4243))
     reader = ReportReader(tmp_path)
@@ -504,13 +504,13 @@ def test_the_last_words_of_a_training_that_stands_still_are_read(tmp_path: Path)
         {"line": "x" * 5000},
     ],
 )
-def test_nonsense_about_a_pause_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+def test_invalid_pauses_are_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
     put_report(tmp_path, report(stall=STANDS_STILL | wrong))
     (refusal_entry,) = look(ReportReader(tmp_path), reading(job())).refusals
     assert f"{next(iter(wrong))}: give" in refusal_entry.reason
 
 
-def test_gpus_in_use_are_counted_once_a_training_has_gone_on_for_minutes(tmp_path: Path) -> None:
+def test_used_gpus_are_counted_after_some_minutes_of_training(tmp_path: Path) -> None:
     reader = ReportReader(tmp_path)
     for rank in (0, 1):
         put_report(tmp_path, report(rank=rank, world=2, pid=rank, gpus=1))
@@ -521,7 +521,7 @@ def test_gpus_in_use_are_counted_once_a_training_has_gone_on_for_minutes(tmp_pat
     assert look(reader, reading(job(restarts=1))).gpus_used == {}
 
 
-def test_gpus_that_the_driver_sees_processes_on_are_counted_where_all_are_seen(
+def test_gpus_with_processes_are_counted_if_the_driver_sees_all(
     tmp_path: Path,
 ) -> None:
     reader = ReportReader(tmp_path)
@@ -550,7 +550,7 @@ def test_the_speed_of_a_single_gpu_is_stored_with_its_index(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("final", "seconds", "records"), [(True, 0.4, 1), (False, 0.4, 0)])
-def test_a_whole_run_may_be_short(
+def test_a_complete_run_may_be_short(
     tmp_path: Path, final: bool, seconds: float, records: int
 ) -> None:
     """A training of a few short iterations has a speed once it has ended."""
@@ -566,7 +566,7 @@ def test_a_whole_run_may_be_short(
     assert len(later.records) == 1 - records
 
 
-def test_a_run_that_has_not_begun_reports_nothing(tmp_path: Path) -> None:
+def test_a_pending_run_cannot_report(tmp_path: Path) -> None:
     """Waiting jobs' reports were believed, from nodes that the jobs never had, in any number."""
     put_report(tmp_path, report(node="n4"))
     reader = ReportReader(tmp_path)
@@ -580,10 +580,10 @@ def test_a_run_that_has_not_begun_reports_nothing(tmp_path: Path) -> None:
     assert look(reader, reading(job(restarts=1, **waits))).samples_done == {"17": 3296}
 
 
-def test_a_user_has_so_many_reports_at_a_time(
+def test_a_user_has_a_maximum_number_of_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each job's reports had a bound, but not the number of jobs; hopsd keeps what reports said."""
+    """Regression: only the reports per job were limited, not the number of jobs."""
     monkeypatch.setattr("hopsd.learning.reader.MAX_FILES_PER_USER", 3)
     for number in ("17", "18"):
         for pid in (1, 2):
@@ -592,7 +592,7 @@ def test_a_user_has_so_many_reports_at_a_time(
     assert "more than 3 reports of one user" in refusal_entry.reason
 
 
-def test_what_was_stored_of_a_report_is_not_kept_in_memory(tmp_path: Path) -> None:
+def test_stored_parts_of_a_report_are_not_kept_in_memory(tmp_path: Path) -> None:
     put_report(tmp_path, report())
     reader = ReportReader(tmp_path)
     (record,) = reader.collect(reading(job())).phases

@@ -17,7 +17,7 @@ def reader(folder: Path) -> SaveReader:
     return SaveReader(lambda: folder, clock=lambda: NOW)
 
 
-def test_the_present_runs_newest_save_counts(tmp_path: Path) -> None:
+def test_the_newest_save_of_the_present_run_counts(tmp_path: Path) -> None:
     put_report(tmp_path, report(saved_at=NOW - 30, save_every=20.0))
     put_report(tmp_path, report(rank=1, world=2, saved_at=NOW - 5, save_every=10.0))
     put_report(tmp_path, report(run=1, saving=True))
@@ -25,7 +25,7 @@ def test_the_present_runs_newest_save_counts(tmp_path: Path) -> None:
     assert reader(tmp_path)(job()) == SaveTimes(at=NOW - 5, interval=10.0)
 
 
-def test_a_save_under_way_is_seen(tmp_path: Path) -> None:
+def test_a_save_in_progress_is_seen(tmp_path: Path) -> None:
     put_report(tmp_path, report(saving=True))
     assert reader(tmp_path)(job()) == SaveTimes(saving=True)
 
@@ -38,7 +38,7 @@ def test_a_process_that_has_ended_saves_no_more(tmp_path: Path) -> None:
     assert reader(tmp_path)(job()) == SaveTimes(saving=True)
 
 
-def test_names_of_other_users_hide_no_save_that_a_scan_has_seen(
+def test_names_of_other_users_hide_no_save_that_was_scanned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A user who filled the folder could hide from hopsd when other users' jobs save."""
@@ -53,14 +53,14 @@ def test_names_of_other_users_hide_no_save_that_a_scan_has_seen(
     assert saves(job()) == SaveTimes(at=NOW - 5, interval=10.0)
 
 
-def test_nothing_is_known_of_who_tells_nothing(tmp_path: Path) -> None:
+def test_nothing_is_known_without_reports(tmp_path: Path) -> None:
     assert reader(tmp_path)(job()) is None
     put_report(tmp_path, report())
     assert reader(tmp_path)(job()) is None
     assert reader(tmp_path / "nowhere")(job()) is None
 
 
-def test_a_hostile_report_tells_nothing(tmp_path: Path) -> None:
+def test_a_hostile_report_is_ignored(tmp_path: Path) -> None:
     for number, content in enumerate(
         [{"saved_at": "now"}, {"saved_at": NOW * 2}, {"save_every": -1.0}, {"saving": "yes"}]
     ):
@@ -71,7 +71,7 @@ def test_a_hostile_report_tells_nothing(tmp_path: Path) -> None:
     assert reader(tmp_path)(job(uid=job().uid + 1)) is None
 
 
-def test_a_save_is_expected_as_long_after_the_last_as_that_was() -> None:
+def test_the_next_save_is_expected_after_the_interval_of_the_last_one() -> None:
     times = SaveTimes(at=100.0, interval=50.0)
     assert not times.ends_by(120.0, 20.0)
     assert times.ends_by(120.0, 30.0)

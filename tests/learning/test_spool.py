@@ -21,7 +21,7 @@ def junk(folder: Path, count: int) -> None:
         os.utime(path, (NOW, NOW))
 
 
-def test_a_look_lists_a_part_and_every_report_is_found_by_and_by(
+def test_a_scan_lists_a_part_and_every_report_is_found_eventually(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool, "MAX_LISTED", 10)
@@ -36,7 +36,7 @@ def test_a_look_lists_a_part_and_every_report_is_found_by_and_by(
     reader.close()
 
 
-def test_files_dated_by_hand_into_the_future_are_removed(tmp_path: Path) -> None:
+def test_files_with_timestamps_in_the_future_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "for ever"
     path.touch()
     os.utime(path, (NOW + 1e9, NOW + 1e9))
@@ -44,7 +44,7 @@ def test_files_dated_by_hand_into_the_future_are_removed(tmp_path: Path) -> None
     assert not path.exists()
 
 
-def test_junk_that_cannot_be_removed_is_named_once(tmp_path: Path) -> None:
+def test_junk_that_cannot_be_removed_is_reported_once(tmp_path: Path) -> None:
     full = tmp_path / "folder"
     full.mkdir()
     (full / "x").touch()
@@ -57,7 +57,7 @@ def test_junk_that_cannot_be_removed_is_named_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to another user")
-def test_only_files_of_the_jobs_own_user_count_against_it(
+def test_only_files_of_the_jobs_owner_count_against_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader_module, "MAX_FILES_PER_JOB", 1)
@@ -69,7 +69,7 @@ def test_only_files_of_the_jobs_own_user_count_against_it(
     assert len(collection.refusals) == 5
 
 
-def test_of_many_reports_a_users_rest_has_its_turn_at_the_next_look(
+def test_a_users_remaining_reports_are_read_at_the_next_scan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reader_module, "MAX_READ_PER_USER", 1)

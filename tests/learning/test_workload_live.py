@@ -28,7 +28,7 @@ def batch(cluster: PrivateCluster, script: Path, *arguments: str) -> JobId:
     return JobId(result.stdout.strip())
 
 
-def test_a_repeated_script_is_known_and_a_changed_one_is_new(
+def test_a_repeated_script_is_recognised_and_a_changed_one_is_new(
     cluster: PrivateCluster, tmp_path: Path
 ) -> None:
     script = tmp_path / "train.sh"
@@ -62,14 +62,14 @@ def test_a_restart_is_the_same_training(cluster: PrivateCluster) -> None:
     assert workloads(ScontrolAdapter(cluster.commands()))[job] == before
 
 
-def test_a_name_given_by_the_user_needs_no_script(cluster: PrivateCluster) -> None:
+def test_a_user_given_name_requires_no_script(cluster: PrivateCluster) -> None:
     job = submit(cluster, comment="hops:reqs=1;workload=resnet50", script="sleep 600")
     adapter = ScontrolAdapter(cluster.commands())
     assert workloads(adapter)[job] == "resnet50"
     assert [reading.script for reading in adapter.read().jobs if reading.id == job] == [""]
 
 
-def test_each_script_is_asked_for_once(
+def test_each_script_is_requested_once(
     cluster: PrivateCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands: list[str] = []

@@ -1,4 +1,4 @@
-"""Prometheus' figures: of real ticks, scraped as Prometheus does, and what stands beside them."""
+"""Metrics of real ticks, scraped as by Prometheus; the rules and dashboard that use them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Site:
         return scrape(self.socket)
 
     def figures(self) -> dict[tuple[str, ...], float]:
-        """By name and the values of the labels."""
+        """Return the values by name and label values."""
         return {
             (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
             for family in text_string_to_metric_families(self.text())
@@ -100,7 +100,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     metrics_site.metrics.close()
 
 
-def test_a_tick_is_told(site: Site) -> None:
+def test_metrics_show_the_figures_of_a_tick(site: Site) -> None:
     assert ("hops_mode", "active") not in site.figures()
     site.tick()
     figures = site.figures()
@@ -120,7 +120,7 @@ def test_a_tick_is_told(site: Site) -> None:
     assert figures["hops_last_round_timestamp_seconds",] > 0
 
 
-def test_errors_of_predictions_are_a_histogram(site: Site) -> None:
+def test_prediction_errors_are_a_histogram(site: Site) -> None:
     """A start that was 90 s off, within its interval, and an end two hours off."""
     site.tick()
     errors = Errors()
@@ -142,26 +142,29 @@ def test_errors_of_predictions_are_a_histogram(site: Site) -> None:
     assert figures["hops_predictions_timestamp_seconds",] == 50.0
 
 
-def test_a_tick_that_fails_counts_no_round_and_keeps_its_time(
+def test_a_failed_tick_counts_no_round_but_its_time(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.tick()
-    before = site.figures()
+    old_figures = site.figures()
 
     def read() -> Reading:
         raise SlurmUnavailableError("no slurmctld")
 
     monkeypatch.setattr(site.rig.port, "read", read)
     site.tick(fails=True)
-    after = site.figures()
-    assert after["hops_ticks_total", "failed"] == 1
+    new_figures = site.figures()
+    assert new_figures["hops_ticks_total", "failed"] == 1
     for name in (("hops_plans_total", "first"), ("hops_last_round_timestamp_seconds",)):
-        assert after[name] == before[name]
-    assert after["hops_last_tick_timestamp_seconds",] > before["hops_last_tick_timestamp_seconds",]
+        assert new_figures[name] == old_figures[name]
+    assert (
+        new_figures["hops_last_tick_timestamp_seconds",]
+        > old_figures["hops_last_tick_timestamp_seconds",]
+    )
 
 
-def test_jobs_that_would_fit_on_idle_gpus(site: Site) -> None:
-    """As the policy left them: here none is let in, whatever is free."""
+def test_fitting_jobs_counts_jobs_that_would_fit_on_idle_gpus(site: Site) -> None:
+    """Jobs that wait for another reason, or whose start was postponed, do not count."""
     site.tick()
     assert site.figures()["hops_fitting_jobs",] == 0
     controller = site.rig.controller
@@ -183,7 +186,7 @@ def test_jobs_that_would_fit_on_idle_gpus(site: Site) -> None:
     assert site.figures()["hops_fitting_jobs",] == 0
 
 
-def test_a_node_that_takes_no_work_has_no_idle_gpus(site: Site) -> None:
+def test_a_node_that_accepts_no_work_has_no_idle_gpus(site: Site) -> None:
     site.rig.port.nodes[1] = replace(site.rig.port.nodes[1], usable=False)
     site.rig.port.jobs.clear()
     site.tick()
@@ -192,14 +195,14 @@ def test_a_node_that_takes_no_work_has_no_idle_gpus(site: Site) -> None:
     assert figures["hops_nodes", "unusable"] == 1
 
 
-def test_a_defect_of_the_figures_leaves_the_ones_before(site: Site) -> None:
+def test_a_defect_in_the_metrics_keeps_the_previous_ones(site: Site) -> None:
     site.tick()
-    before = site.figures()
+    old_figures = site.figures()
     site.metrics.after_tick({}, None, 0, site.config)
-    assert site.figures()["hops_running_jobs",] == before["hops_running_jobs",]
+    assert site.figures()["hops_running_jobs",] == old_figures["hops_running_jobs",]
 
 
-def test_no_label_names_a_job_a_user_or_a_node(site: Site) -> None:
+def test_no_label_names_a_job_user_or_node(site: Site) -> None:
     site.tick()
     labels = {
         name
@@ -232,8 +235,8 @@ print(urllib.request.urlopen(sys.argv[1], timeout=30).status)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="acts as other accounts")
-def test_who_says_nothing_or_half_of_it_keeps_nobody_else_out() -> None:
-    """Eight such connections of anybody on the machine kept Prometheus out."""
+def test_silent_and_slow_clients_block_nobody_else() -> None:
+    """Regression: eight such connections by any account blocked Prometheus."""
     server, port = on_a_port()
     words = ["/usr/bin/python3", "-c", HOLDER, str(port), str(2 * SCRAPES.per_user)]
     with (
@@ -250,7 +253,7 @@ def test_who_says_nothing_or_half_of_it_keeps_nobody_else_out() -> None:
         holder.communicate(timeout=60)
 
 
-def test_more_than_a_few_clients_are_turned_away_and_the_daemon_does_not_wait(site: Site) -> None:
+def test_surplus_clients_are_turned_away_without_delaying_the_daemon(site: Site) -> None:
     silent = []
     for _ in range(SCRAPES.per_user):
         client = socket.socket(socket.AF_UNIX)
@@ -271,7 +274,7 @@ def on_a_port() -> tuple[HttpServer, int]:
     return serve(ListenAddress(f"127.0.0.1:{port}")), port
 
 
-def test_an_address_and_the_socket_of_one_that_was_killed(tmp_path: Path) -> None:
+def test_an_address_and_the_socket_of_a_killed_process_are_reused(tmp_path: Path) -> None:
     server, port = on_a_port()
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
         assert "hops_ticks_total" in answer.read().decode()
@@ -287,7 +290,7 @@ def test_an_address_and_the_socket_of_one_that_was_killed(tmp_path: Path) -> Non
     assert not path.exists()
 
 
-def test_what_cannot_be_listened_on_stops_nothing(tmp_path: Path) -> None:
+def test_a_failure_to_listen_stops_nothing(tmp_path: Path) -> None:
     config = Config()
     listen = ListenAddress(str(tmp_path / "none" / "m.sock"))
     metrics = Metrics(replace(config, metrics=replace(config.metrics, listen=listen)))
@@ -296,7 +299,7 @@ def test_what_cannot_be_listened_on_stops_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "/run/x.sock", "127.0.0.1:9817", "127.1.2.3:1", "[::1]:9817"])
-def test_addresses(text: str) -> None:
+def test_addresses_are_parsed(text: str) -> None:
     assert ListenAddress(text) == text
 
 
@@ -305,7 +308,7 @@ def test_addresses(text: str) -> None:
     ["x", "9817", ":9817", "localhost:9817", "0.0.0.0:9817", "10.0.0.1:9817", "::1:9817",
      "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:\u0661", "[127.0.0.1:1"],
 )  # fmt: skip
-def test_what_is_no_address_of_this_machine_alone(text: str) -> None:
+def test_addresses_that_are_not_local_are_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the setting's text tells what is accepted
         ListenAddress(text)
 
@@ -323,7 +326,7 @@ def metric_names(text: str) -> set[str]:
     return set(re.findall(r"\bhops_[a-z_]+", text))
 
 
-def test_rules_and_dashboard_use_figures_that_there_are(site: Site) -> None:
+def test_rules_and_dashboard_use_existing_metrics(site: Site) -> None:
     document = {**site.rig.controller.document, "raqlr": 1.5}
     site.metrics.after_tick(document, None, 0, site.config)
     exported_names = names_of_metrics(site) | {"hops_latency_ratio_mean"}
@@ -331,7 +334,7 @@ def test_rules_and_dashboard_use_figures_that_there_are(site: Site) -> None:
         assert metric_names((CONF / name).read_text()) - exported_names == set()
 
 
-def test_every_figure_is_documented(site: Site) -> None:
+def test_every_metric_is_documented(site: Site) -> None:
     page = metric_names((ROOT / "docs" / "metrics.md").read_text())
     families = {
         re.sub(r"_(bucket|count|sum|created)$", "", name) for name in names_of_metrics(site)
@@ -340,19 +343,19 @@ def test_every_figure_is_documented(site: Site) -> None:
     assert {n for n in hops_names if not {n, f"{n}_total", f"{n}_info"} & page} == set()
 
 
-def test_the_dashboard_is_whole() -> None:
+def test_panels_of_the_dashboard_do_not_overlap() -> None:
     board = json.loads((CONF / "hops.grafana.json").read_text())
     ids = [panel["id"] for panel in board["panels"]]
     assert len(set(ids)) == len(ids) > 0
     occupied_cells: set[tuple[int, int]] = set()
     for panel in board["panels"]:
-        at = panel["gridPos"]
+        position = panel["gridPos"]
         cells = {
             (x, y)
-            for x in range(at["x"], at["x"] + at["w"])
-            for y in range(at["y"], at["y"] + at["h"])
+            for x in range(position["x"], position["x"] + position["w"])
+            for y in range(position["y"], position["y"] + position["h"])
         }
-        assert at["x"] + at["w"] <= 24
+        assert position["x"] + position["w"] <= 24
         assert not occupied_cells & cells
         occupied_cells |= cells
         assert all(target["expr"] for target in panel["targets"])
@@ -379,7 +382,7 @@ def test_promtool_accepts_the_files(arguments: tuple[str, ...]) -> None:
 
 
 @needs_promtool
-def test_promtool_accepts_the_figures(site: Site) -> None:
+def test_promtool_accepts_the_metrics(site: Site) -> None:
     site.tick()
     text = "".join(line for line in site.text().splitlines(keepends=True) if "_created" not in line)
     result = subprocess.run(
@@ -391,7 +394,7 @@ def test_promtool_accepts_the_figures(site: Site) -> None:
 
 @needs_promtool
 def test_promtool_accepts_the_dashboards_queries(tmp_path: Path) -> None:
-    """As the expressions of rules, with what Grafana would put in place of its variables."""
+    """Queries are checked as rule expressions, with Grafana's variables substituted."""
     board = json.loads((CONF / "hops.grafana.json").read_text())
     queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     rules = [

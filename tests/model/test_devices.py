@@ -19,7 +19,7 @@ def node(cpus: int, cores: int, threads: int = 1) -> NodeReading:
     ("name", "cpu"),
     [("cpu", True), ("cpu-epyc", True), ("cpu (hops)", True), ("cpux", False), ("a100", False)],
 )
-def test_a_type_is_one_of_cpus_by_its_name(name: str, cpu: bool) -> None:
+def test_a_type_of_cpus_is_recognised_by_its_name(name: str, cpu: bool) -> None:
     assert is_cpu(GpuType(name)) == cpu
 
 
@@ -33,14 +33,14 @@ def test_a_type_is_one_of_cpus_by_its_name(name: str, cpu: bool) -> None:
         (node(2, 1), 1, 1),
     ],
 )
-def test_the_cpus_of_a_node_share_what_is_not_kept(
+def test_the_cpus_of_a_node_share_its_unreserved_cores(
     reading: NodeReading, kept_cores: int, cores: int
 ) -> None:
     assert cores_of(reading, kept_cores) == cores
 
 
 @given(st.integers(1, 8), st.integers(1, 64), st.integers(1, 4), st.integers(0, 8))
-def test_all_cpus_of_a_node_have_room_beside_what_is_kept(
+def test_all_cpus_of_a_node_fit_beside_the_reserved_cores(
     cpus: int, cores: int, threads: int, kept_cores: int
 ) -> None:
     cores_per_gpu = cores_of(node(cpus, cores * threads, threads), kept_cores)

@@ -1,4 +1,4 @@
-"""Numbers that several arrays hold."""
+"""The union of the numbers in several arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NUMBERS = st.lists(st.integers(-5, 5)).map(lambda numbers: np.array(numbers, dty
 
 
 @given(st.lists(NUMBERS))
-def test_distinct_numbers_are_those_of_a_set(parts: list[np.ndarray]) -> None:
+def test_distinct_numbers_equal_those_of_a_set(parts: list[np.ndarray]) -> None:
     numbers = distinct(*parts)
     assert numbers.dtype == np.int64
     assert numbers.tolist() == sorted({n for part in parts for n in part.tolist()})

@@ -1,4 +1,4 @@
-"""Sentences with counts: one thing is singular."""
+"""Sentences with counts: a count of one is singular."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ from hopsd.model.site import ResourceKind, kind_of_type
         (2**53 + 1, "jobs", "9007199254740993 jobs"),
     ],
 )
-def test_one_thing_is_singular(number: float, things: str, text: str) -> None:
+def test_counts_of_one_are_singular(number: float, things: str, text: str) -> None:
     assert count_of(number, things) == text

@@ -59,7 +59,7 @@ class Slurm:
         (None, set(), ""),
     ],
 )
-def test_what_a_user_asked_slurm_for(
+def test_mail_types_of_slurm_are_read(
     slurm_output: str | None, kinds: set[str], address: str
 ) -> None:
     assert read_mail_wish(Slurm(slurm_output), "17") == MailWish(frozenset(kinds), address)  # type: ignore[arg-type]
@@ -78,7 +78,7 @@ def test_what_a_user_asked_slurm_for(
         (MailWish(frozenset(KINDS), "a@x.org\nBcc: b@x.org"), None, ""),
     ],
 )
-def test_a_users_own_setting_overrides_what_they_asked_slurm_for(
+def test_a_users_own_setting_overrides_slurms_mail_types(
     wish: MailWish, user_choice: Sequence[str] | None, address: str
 ) -> None:
     assert address_of(News(FAILED, "1", "ann", "x"), wish, user_choice, "site.org") == address
@@ -88,28 +88,26 @@ def test_a_users_own_setting_overrides_what_they_asked_slurm_for(
     per_hour=st.integers(1, 5),
     times=st.lists(st.floats(0, 4 * HOUR), max_size=60).map(sorted),
 )
-def test_never_more_mails_an_hour_and_nothing_is_forgotten(
-    per_hour: int, times: list[float]
-) -> None:
+def test_the_hourly_limit_is_kept_and_no_news_is_lost(per_hour: int, times: list[float]) -> None:
     allowance = MailBudget(per_hour)
     mails: list[tuple[float, int]] = []
-    now = 0.0
+    send_time = 0.0
 
     def send(_: str, paragraphs: Sequence[str], omitted_count: int) -> None:
         assert len(paragraphs) <= MAX_LINES
-        mails.append((now, len(paragraphs) + omitted_count))
+        mails.append((send_time, len(paragraphs) + omitted_count))
 
-    for now in times:
+    for send_time in times:
         allowance.add("ann", ["x"])
-        allowance.due(now, send)
-    now = 10 * HOUR
-    allowance.due(now, send)
+        allowance.due(send_time, send)
+    send_time = 10 * HOUR
+    allowance.due(send_time, send)
     assert sum(count for _, count in mails) == len(times)
     for start, _ in mails:
-        assert sum(start <= at < start + HOUR for at, _ in mails) <= per_hour
+        assert sum(start <= time < start + HOUR for time, _ in mails) <= per_hour
 
 
-def test_a_program_gets_the_mail_as_mail_does(tmp_path: Path) -> None:
+def test_a_mail_program_gets_the_mail_on_standard_input(tmp_path: Path) -> None:
     program = tmp_path / "mail"
     program.write_text(f'#!/bin/sh\nprintf "%s|" "$@" > {tmp_path}/sent\ncat >> {tmp_path}/sent\n')
     program.chmod(0o755)
@@ -139,7 +137,7 @@ def test_an_smtp_server_gets_the_mail() -> None:
 @pytest.mark.parametrize(
     "text", ["mail", "http://x", "smtp://", "smtp://h:x", "smtp://h:0", "smtp://u@h", "./m"]
 )
-def test_another_way_for_mails_is_refused(text: str) -> None:
+def test_an_unsupported_mail_setting_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="accepted: a program's absolute path, or an SMTP server"):
         parse(f'[notify]\nmail = "{text}"')
 
@@ -161,10 +159,10 @@ class Post:
         config = NotifyConfig(mail=MailRoute("/usr/bin/mail"), **settings)
         self.postman = Postman(config, self.store, lambda _: wish, send=self.mails.append)
 
-    def tick(self, *news: News, at: float = NOON, **doc: Any) -> None:
-        self.postman.after_tick(news, {**DOC, "time": at, **doc})
+    def tick(self, *news: News, time: float = NOON, **doc: Any) -> None:
+        self.postman.after_tick(news, {**DOC, "time": time, **doc})
 
-    def all(self) -> list[Mail]:
+    def close(self) -> list[Mail]:
         self.postman.close(60.0)
         return self.mails
 
@@ -176,30 +174,30 @@ def test_a_mail_says_what_happened_and_where_the_job_ran() -> None:
     post = Post(ALL_MAILS)
     post.store.save_jobs([ended_record("1", NOON)])
     post.tick(News(DONE, "1", "ann", "net is done: it ran 40s and waited 1m00s"))
-    (mail,) = post.all()
+    (mail,) = post.close()
     assert mail.recipient == "ann@x.org"
     assert mail.subject == "hops: Job 1: net is done: it ran 40s and waited 1m00s"
     assert "ran on n0:2 from " in mail.text
     assert "hopsctl explain 1" in mail.text
 
 
-def test_one_mail_for_a_ticks_news_and_the_users_setting_holds() -> None:
+def test_a_tick_sends_one_mail_and_the_users_setting_applies() -> None:
     post = Post(ALL_MAILS)
     post.store.save_mail_kinds(ANN, [FAILED])
     post.tick(*(News(FAILED, str(n), "ann", "net failed") for n in range(3)),
               News(FEWER, "9", "ann", "net runs on 2 GPUs, 4 before"))  # fmt: skip
-    (mail,) = post.all()
+    (mail,) = post.close()
     assert mail.subject.endswith("(and 2 more)")
     assert "Job 9" not in mail.text
 
 
-def test_who_asked_for_nothing_gets_nothing() -> None:
+def test_a_user_who_requested_nothing_gets_nothing() -> None:
     post = Post(MailWish())
     post.tick(News(FAILED, "1", "ann", "net failed"))
-    assert post.all() == []
+    assert post.close() == []
 
 
-def test_a_mail_that_is_not_taken_does_not_stop_the_next() -> None:
+def test_a_rejected_mail_does_not_stop_the_next() -> None:
     post = Post(ALL_MAILS)
 
     def send(mail: Mail) -> None:
@@ -209,11 +207,11 @@ def test_a_mail_that_is_not_taken_does_not_stop_the_next() -> None:
 
     post.postman._send = send
     post.tick(News(FAILED, "1", "ann", "net failed"))
-    post.tick(News(FAILED, "2", "ann", "net failed"), at=NOON + 1.0)
-    assert [mail.subject for mail in post.all()] == ["hops: Job 2: net failed"]
+    post.tick(News(FAILED, "2", "ann", "net failed"), time=NOON + 1.0)
+    assert [mail.subject for mail in post.close()] == ["hops: Job 2: net failed"]
 
 
-def test_admins_get_the_day_once() -> None:
+def test_admins_get_the_daily_digest_once() -> None:
     post = Post(MailWish(), admins=("root@x.org",), digest_hour=7)
     morning = NOON - 5 * HOUR
     post.store.save_jobs(
@@ -227,8 +225,8 @@ def test_admins_get_the_day_once() -> None:
                 "reason": "its account has 8 GPUs"}]  # fmt: skip
     nodes = [{"name": "n3", "health": "", "state": "DOWN", "usable": False}]
     for minutes in (-10, -5, 1, 6, 60):
-        post.tick(at=morning + 60.0 * minutes, waiting=waiting, nodes=nodes)
-    (mail,) = post.all()
+        post.tick(time=morning + 60.0 * minutes, waiting=waiting, nodes=nodes)
+    (mail,) = post.close()
     assert mail.recipient == "root@x.org"
     assert "2 jobs ended: 1 completed, 1 failed" in mail.text
     assert "a100: 75 % for hops' jobs, 25 % idle" in mail.text
@@ -236,12 +234,12 @@ def test_admins_get_the_day_once() -> None:
     assert "7 of bob, 2h00m: its account has 8 GPUs" in mail.text
 
 
-def test_no_name_makes_a_second_line() -> None:
+def test_no_job_name_adds_a_line() -> None:
     history = {"placements": [], "reasons": [{"reason": "x\ny\x1b[31m"}]}
     assert len(paragraph(News(DONE, "1", "ann", "a\nb"), history).splitlines()) == 3
 
 
-def test_nothing_waits_for_a_mail_program_that_hangs() -> None:
+def test_a_hanging_mail_program_delays_nothing() -> None:
     post = Post(ALL_MAILS)
     post.postman._send = lambda _: time.sleep(3600.0)
     start_time = time.monotonic()
@@ -251,7 +249,7 @@ def test_nothing_waits_for_a_mail_program_that_hangs() -> None:
     assert time.monotonic() - start_time < 30.0
 
 
-def test_status_documents_do_not_pile_up_behind_a_mail_server_that_hangs() -> None:
+def test_status_documents_do_not_pile_up_behind_a_hanging_mail_server() -> None:
     """A thousand were kept: 4 GiB within hours on a large site, because of a mail server."""
 
     class Row(dict[str, Any]):

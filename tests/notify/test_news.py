@@ -30,9 +30,9 @@ class Site:
 
     def __init__(self, **states: SlurmState) -> None:
         self.records = {job[1:]: record(job[1:], state) for job, state in states.items()}
-        self.comparison = Comparison(self.ended, stuck_seconds=3600.0)
+        self.comparison = Comparison(self.ended_records, stuck_seconds=3600.0)
 
-    def ended(self, jobs: Collection[JobId]) -> Mapping[JobId, JobRecord]:
+    def ended_records(self, jobs: Collection[JobId]) -> Mapping[JobId, JobRecord]:
         return {job: self.records[job] for job in jobs if job in self.records}
 
     def news_of(self, *rows: dict[str, Any], **fields: Any) -> list[tuple[str, str, str]]:
@@ -42,7 +42,7 @@ class Site:
         return [(item.kind, item.job, item.text) for item in self.comparison.look(doc)]
 
 
-def test_ends_are_told_once_and_cancellations_never() -> None:
+def test_ends_are_reported_once_and_cancellations_never() -> None:
     site = Site(j1=SlurmState.COMPLETED, j2=SlurmState.TIMEOUT, j3=SlurmState.CANCELLED)
     assert site.news_of(row("1", {"n0": 1}), row("2", {"n0": 1}), row("3", {"n0": 1})) == []
     assert site.news_of() == [
@@ -52,7 +52,7 @@ def test_ends_are_told_once_and_cancellations_never() -> None:
     assert site.news_of() == []
 
 
-def test_fewer_gpus_are_told_also_after_a_wait() -> None:
+def test_fewer_gpus_are_reported_even_after_a_wait() -> None:
     site = Site()
     site.news_of(row("1", {"n0": 4, "n1": 4}))
     assert site.news_of(row("1")) == []
@@ -64,29 +64,29 @@ def test_fewer_gpus_are_told_also_after_a_wait() -> None:
     assert [kind for kind, *_ in site.news_of(row("1", {"n2": 1}))] == ["fewer"]
 
 
-def test_a_measuring_run_has_no_fewer_gpus() -> None:
+def test_a_measuring_run_is_not_reported_as_fewer_gpus() -> None:
     site = Site()
     site.news_of(row("1", {"n0": 4}))
     assert site.news_of(row("1", {"n0": 1}, profiling=True)) == []
 
 
-def test_a_stuck_job_is_told_until_it_is_none() -> None:
+def test_a_stuck_job_is_reported_once_until_it_starts() -> None:
     site = Site()
-    stuck = row("1", code="limit", reason="the QOS is full", wait_seconds=7200.0)
+    stuck_row = row("1", code="limit", reason="the QOS is full", wait_seconds=7200.0)
     site.news_of()
-    assert site.news_of(stuck) == [("stuck", "1", "net has waited 2h00m: the QOS is full")]
-    assert site.news_of(stuck) == []
+    assert site.news_of(stuck_row) == [("stuck", "1", "net has waited 2h00m: the QOS is full")]
+    assert site.news_of(stuck_row) == []
     assert site.news_of(row("1", {"n0": 1})) == []
-    assert len(site.news_of(stuck)) == 1
+    assert len(site.news_of(stuck_row)) == 1
     fresh_job = row("2", code="limit", reason="the QOS is full", wait_seconds=60.0)
     stuck_job = row("3", code="outside_window", reason="others first", wait_seconds=7200.0)
     assert site.news_of(fresh_job, stuck_job) == []
 
 
-def test_a_start_a_failed_tick_and_a_standby_tell_nothing() -> None:
+def test_starts_failed_ticks_and_standbys_are_not_reported() -> None:
     site = Site(j1=SlurmState.COMPLETED)
-    stuck = row("2", code="error", reason="wrong", wait_seconds=7200.0)
-    assert site.news_of(row("1", {"n0": 1}), stuck) == []
+    stuck_row = row("2", code="error", reason="wrong", wait_seconds=7200.0)
+    assert site.news_of(row("1", {"n0": 1}), stuck_row) == []
     assert site.news_of(error="Slurm is away") == []
     assert site.news_of(mode="standby") == []
-    assert [kind for kind, *_ in site.news_of(stuck)] == ["done"]
+    assert [kind for kind, *_ in site.news_of(stuck_row)] == ["done"]

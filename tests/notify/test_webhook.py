@@ -22,18 +22,18 @@ def news(count: int = 1, text: str = "net is done") -> list[News]:
     return [News("done", str(number), "ann", text) for number in range(count)]
 
 
-def test_formats_of_slack_and_matrix() -> None:
+def test_messages_have_the_formats_of_slack_and_matrix() -> None:
     lines = lines_of(news(1, EVIL))
     assert slack(lines) == {"text": "job 0 of ann: &lt;!channel&gt; &amp;  [31m x"}
     assert matrix(["a <b>", "c"]) == {"text": "a <b>\nc", "html": "a &lt;b&gt;<br/>c"}
 
 
-def test_a_long_message_is_cut() -> None:
+def test_a_long_message_is_truncated() -> None:
     lines = lines_of(news(MAX_LINES + 3))
     assert (len(lines), lines[-1]) == (MAX_LINES + 1, "and 3 more")
 
 
-def test_one_message_for_all_that_a_tick_has() -> None:
+def test_a_tick_sends_one_message() -> None:
     with chat() as server:
         webhook = Webhook(server.url, slack)
         webhook.send([])
@@ -43,7 +43,7 @@ def test_one_message_for_all_that_a_tick_has() -> None:
         assert server.posts == [{"text": "job 0 of ann: net is done\njob 1 of ann: net is done"}]
 
 
-def test_a_message_is_tried_again_and_then_dropped() -> None:
+def test_a_message_is_retried_and_then_dropped() -> None:
     with chat(failure_count=2) as server:
         webhook = Webhook(server.url, slack, pauses=(0.0, 0.0))
         webhook.send(news())
@@ -56,14 +56,14 @@ def test_a_message_is_tried_again_and_then_dropped() -> None:
         assert "next" in server.posts[1]["text"]
 
 
-def test_nothing_waits_for_a_chat_that_is_away() -> None:
+def test_an_unreachable_chat_delays_nothing() -> None:
     webhook = Webhook("http://127.0.0.1:1/", slack, pauses=(3600.0,))
     for _ in range(300):
         webhook.send(news())
     webhook.close()
 
 
-def test_the_site_chooses_what_is_told() -> None:
+def test_the_site_chooses_the_kinds_of_news() -> None:
     doc = {"mode": "active", "error": None, "running": [], "waiting": []}
     job = {"id": "1", "user": "ann", "name": "net", "profiling": False, "code": None}
     with chat() as server:
@@ -77,7 +77,7 @@ def test_the_site_chooses_what_is_told() -> None:
         assert server.posts[0]["html"].startswith("job 1 of ann: net runs on 2 GPUs, 4 before")
 
 
-def test_the_url_is_a_secret() -> None:
+def test_the_url_is_secret() -> None:
     url = SecretUrl("https://hooks.example.org/services/T0/B0/xyz")
     assert url.masked_url == "https://hooks.example.org/***"
     with pytest.raises(ConfigError, match="accepted: an http or https URL") as error:

@@ -1,4 +1,4 @@
-"""debian/: what can be said of the packages without building them."""
+"""debian/: checks of the packages that do not require a build."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_maintainer_scripts_are_shell(script: Path) -> None:
     subprocess.run(["sh", "-n", script], check=True, timeout=10)
 
 
-def test_every_file_of_a_node_and_of_the_controller_is_in_a_package() -> None:
+def test_every_file_of_a_node_and_of_the_controller_is_packaged() -> None:
     rules = (DEBIAN / "rules").read_text()
     for path in (ROOT / "slurm_plugin").iterdir():
         install_line = f"/{path.name}\n" if path.is_symlink() else f"slurm_plugin/{path.name}"
@@ -43,7 +43,7 @@ def test_every_file_of_a_node_and_of_the_controller_is_in_a_package() -> None:
 
 @pytest.mark.slow
 def test_hopsctl_loads_with_debian_12s_click() -> None:
-    """Its ParamType takes no parameter (8.1): the package was not built."""
+    """Regression: click 8.1's ParamType takes no type parameter, so the package did not build."""
     load = """
 import click, importlib, pkgutil
 click.ParamType.__class_getitem__ = None
@@ -58,7 +58,7 @@ for module in pkgutil.walk_packages(hopsd.ctl.__path__, "hopsd.ctl."):
 
 
 def lock_lines() -> dict[str, list[str]]:
-    """The lines of each release in requirements.lock, by the name of its project."""
+    """The lines of each release in requirements.lock by project."""
     lines: dict[str, list[str]] = {}
     for line in (ROOT / "requirements.lock").read_text().splitlines():
         release = re.match(r"([\w-]+)==\S+", line)
@@ -69,7 +69,7 @@ def lock_lines() -> dict[str, list[str]]:
     return lines
 
 
-def test_the_lock_has_a_release_and_its_hashes_for_each_requirement() -> None:
+def test_the_lock_has_a_release_with_hashes_for_each_requirement() -> None:
     setup = ConfigParser()
     setup.read(ROOT / "setup.cfg")
     extras = [setup["options.extras_require"][extra] for extra in ("highs", "metrics", "web")]
@@ -96,13 +96,13 @@ def dependencies(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def installed_releases(tmp_path: Path, *names: str) -> subprocess.CompletedProcess[str]:
-    """What the build installs where pip would install ``names``."""
+    """The releases that the build installs in place of those that pip would choose."""
     report = tmp_path / "report.json"
     report.write_text(json.dumps({"install": [{"metadata": {"name": name}} for name in names]}))
     return dependencies("pinned", report)
 
 
-def test_the_build_installs_what_the_lock_has_and_nothing_else(tmp_path: Path) -> None:
+def test_the_build_installs_exactly_the_lock(tmp_path: Path) -> None:
     (release,) = [line for line in lock_lines()["pulp"] if line.startswith("pulp==")]
     result = installed_releases(tmp_path, "PuLP")
     assert result.stdout.startswith(release)

@@ -75,13 +75,13 @@ def is_accepted(text: str) -> bool:
     return True
 
 
-def test_python_keeps_the_bounds() -> None:
+def test_python_enforces_the_bounds() -> None:
     assert [(text, is_accepted(text)) for text, _ in CASES] == CASES
 
 
 @pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
 @pytest.mark.parametrize("lua", LUAS)
-def test_lua_keeps_the_same_and_tells_them_in_the_same_words(lua: str) -> None:
+def test_lua_enforces_the_same_bounds_with_the_same_words(lua: str) -> None:
     driver, plugin = ROOT / "tests/plugin/submit_driver.lua", ROOT / "slurm_plugin/job_submit.lua"
     lines = "".join(text.encode().hex() + "\n" for text, _ in CASES)
     result = subprocess.run(
@@ -116,7 +116,9 @@ def test_lua_keeps_the_same_and_tells_them_in_the_same_words(lua: str) -> None:
     ],
     ids=lambda value: value[:20],
 )
-def test_lists_of_nodes_are_bounded_alike(lua: str, nodes: str, message: str) -> None:
+def test_lists_of_nodes_have_the_same_bounds_in_lua_and_python(
+    lua: str, nodes: str, message: str
+) -> None:
     driver, plugin = ROOT / "tests/plugin/submit_driver.lua", ROOT / "slurm_plugin/job_submit.lua"
     line = " ".join(text.encode().hex() for text in ("hops:reqs=1", "#!/bin/sh", nodes))
     result = subprocess.run(
@@ -162,7 +164,7 @@ def test_no_script_makes_its_admin_comment_long(script: str) -> None:
     assert len(bytes.fromhex(word)) < 200
 
 
-def test_users_are_told_the_same() -> None:
+def test_texts_for_users_state_the_same_bounds() -> None:
     rows = {
         cells[1].strip().strip("`"): line
         for line in (ROOT / "docs" / "users.md").read_text().splitlines()
@@ -177,7 +179,7 @@ def test_users_are_told_the_same() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_is_within_no_bound(value: float) -> None:
+def test_nan_and_infinity_are_out_of_bounds(value: float) -> None:
     bounds_by_name = {name: b for name, b in vars(bounds).items() if isinstance(b, ValueRange)}
     assert bounds_by_name
     assert not [name for name, bound in bounds_by_name.items() if bound.holds(value)]

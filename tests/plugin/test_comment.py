@@ -69,18 +69,18 @@ def in_lua(lua: str, texts: Sequence[str]) -> list[tuple[str, str]]:
     return [(became, bytes.fromhex(hex_message).decode()) for became, _, hex_message in answers]
 
 
-def test_table_is_large_enough_to_mean_something() -> None:
+def test_the_table_is_large_enough_to_be_meaningful() -> None:
     assert sum(map(len, CASES.values())) > 700
     assert min(map(len, CASES.values())) > 30
 
 
-def test_python_reads_every_case_of_the_table() -> None:
+def test_python_gives_the_verdict_of_every_case() -> None:
     wrong = [text for outcome, texts in CASES.items() for text in texts if verdict(text) != outcome]
     assert wrong == []
 
 
 @pytest.mark.parametrize("text", CASES["refused"])
-def test_python_says_what_to_write_in_one_printable_line(text: str) -> None:
+def test_python_gives_advice_in_one_printable_line(text: str) -> None:
     with pytest.raises(
         CommentError, match=r"give|write|did you mean|The keys are|add one"
     ) as error_info:
@@ -89,7 +89,7 @@ def test_python_says_what_to_write_in_one_printable_line(text: str) -> None:
     assert str(error_info.value).isascii()
 
 
-def test_people_read_how_many_nodes_are_in_a_rack_together() -> None:
+def test_the_number_of_nodes_per_rack_is_readable() -> None:
     ran = CliRunner().invoke(comment_command, ["hops:reqs=8;segment=2"])
     assert "in one rack    2 nodes at a time" in ran.output
 
@@ -103,7 +103,7 @@ def test_accepted_comments_mean_what_the_table_says() -> None:
 
 
 @pytest.mark.parametrize("text", REMARKS)
-def test_python_tells_what_is_not_read_and_what_only_looks_like_ours(text: str) -> None:
+def test_python_remarks_on_ignored_and_similar_looking_comments(text: str) -> None:
     expected = REMARKS[text]
     if expected is None:
         assert verdict(text) == "refused"
@@ -114,7 +114,7 @@ def test_python_tells_what_is_not_read_and_what_only_looks_like_ours(text: str) 
 
 @pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
 @pytest.mark.parametrize("lua", LUAS)
-def test_lua_tells_the_same(lua: str) -> None:
+def test_lua_makes_the_same_remarks(lua: str) -> None:
     texts = [text for text, expected in REMARKS.items() if expected is not None]
     for text, (became, message) in zip(texts, in_lua(lua, texts), strict=True):
         assert became == BECAME[verdict(text)], text
@@ -126,7 +126,7 @@ def test_lua_tells_the_same(lua: str) -> None:
 
 @pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
 @pytest.mark.parametrize("lua", LUAS)
-def test_lua_reads_every_case_of_the_table(lua: str) -> None:
+def test_lua_gives_the_verdict_of_every_case(lua: str) -> None:
     expected = {text: BECAME[outcome] for outcome, texts in CASES.items() for text in texts}
     answers = in_lua(lua, list(expected))
     wrong = [
@@ -145,7 +145,7 @@ def refusal(text: str) -> str:
 
 @pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
 @pytest.mark.parametrize("lua", LUAS)
-def test_lua_refuses_in_the_same_words(lua: str) -> None:
+def test_lua_refuses_with_the_same_words(lua: str) -> None:
     """Both have a table of keys and texts; if these differ, the failure names the key."""
     texts = CASES["refused"]
     for text, (_, message) in zip(texts, in_lua(lua, texts), strict=True):
@@ -154,7 +154,7 @@ def test_lua_refuses_in_the_same_words(lua: str) -> None:
     assert len(refusal("hops:reqs=" + "9" * 900)) < 250
 
 
-def test_the_prolog_reads_keys_of_the_same_table() -> None:
+def test_the_prolog_uses_keys_of_the_same_table() -> None:
     names = re.findall(r'value\["(\w+)"\]', (PLUGIN.parent / "comment.awk").read_text())
     assert {"reqs", "num", "lr", "lr_rule", "batch", "workload", "app"} == set(names)
     assert set(names) <= KEYS.keys()
@@ -173,7 +173,7 @@ def test_the_prolog_reads_keys_of_the_same_table() -> None:
         ("hops:reqs=1,3;per_node=2", "no multiple of per_node=2: add one, such as 4"),
     ],
 )
-def test_a_refusal_says_what_to_write(text: str, words: str) -> None:
+def test_a_refusal_tells_what_to_write(text: str, words: str) -> None:
     assert words in refusal(text)
 
 
@@ -225,7 +225,7 @@ TEXT = st.one_of(
 @pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
 @settings(max_examples=25, deadline=None)
 @given(st.lists(TEXT, min_size=200, max_size=200))
-def test_lua_and_python_agree_on_made_up_texts(texts: list[str]) -> None:
+def test_lua_and_python_agree_on_generated_texts(texts: list[str]) -> None:
     for lua in LUAS:
         for text, (became, message) in zip(texts, in_lua(lua, texts), strict=True):
             assert became == BECAME[verdict(text)], (lua, text)
@@ -237,12 +237,12 @@ def test_lua_and_python_agree_on_made_up_texts(texts: list[str]) -> None:
 
 @pytest.mark.slow
 @given(st.text())
-def test_every_text_is_read_or_refused(text: str) -> None:
+def test_every_text_gets_a_verdict_without_a_crash(text: str) -> None:
     verdict("hops:" + text)
 
 
 @given(st.integers(1, 65536), st.integers(0, 300), st.integers(2, 400))
-def test_range_is_at_equal_distance_with_both_ends(low: int, width: int, num: int) -> None:
+def test_a_range_has_equal_steps_and_both_ends(low: int, width: int, num: int) -> None:
     values = spread_over_range(low, low + width, num)
     exact = {low + math.floor(width * i / (num - 1) + 0.5) for i in range(num)}
     assert values == tuple(sorted(exact))
@@ -252,7 +252,7 @@ def test_range_is_at_equal_distance_with_both_ends(low: int, width: int, num: in
 
 
 @given(st.integers(1, 65536), st.integers(0, 65535), st.integers(2, 10**15))
-def test_range_is_bounded_by_what_it_holds(low: int, width: int, num: int) -> None:
+def test_a_range_has_no_more_values_than_integers(low: int, width: int, num: int) -> None:
     assert len(spread_over_range(low, low + width, min(num, 500))) <= min(num, width + 1)
 
 
@@ -284,7 +284,7 @@ WORDS_OF_ONE = (
         ("-hops:reqs=1", 3, "", "'-hops:reqs=1' is not a hops comment"),
     ],
 )
-def test_hopsctl_comment_json(text: str, code: int, output: str, complaint: str) -> None:
+def test_hopsctl_comment_prints_json(text: str, code: int, output: str, complaint: str) -> None:
     hopsctl = Path(sys.executable).with_name("hopsctl")
     result = subprocess.run(
         [hopsctl, "comment", text, "--json"], capture_output=True, text=True, check=False
@@ -294,14 +294,14 @@ def test_hopsctl_comment_json(text: str, code: int, output: str, complaint: str)
     assert result.stderr.count("\n") == (1 if complaint else 0)
 
 
-def test_hopsctl_comment_speaks_to_people() -> None:
+def test_hopsctl_comment_prints_text_for_people() -> None:
     result = CliRunner().invoke(comment_command, ["hops:reqs=1-16;num=2;lr=0.1;lr_rule=linear"])
     assert result.exit_code == 0
     assert "GPUs           1, 16" in result.output
     assert "0.1 on 1, 1.6 on 16 GPUs (linear)" in result.output
 
 
-def test_range_without_num_follows_the_operator() -> None:
+def test_a_range_without_num_uses_the_operators_default() -> None:
     assert parse("hops:reqs=1-100", range_values=3).reqs == (1, 51, 100)
     assert parse("hops:reqs=1-100;num=2", range_values=3).reqs == (1, 100)
 
@@ -321,7 +321,7 @@ def test_range_without_num_follows_the_operator() -> None:
         ({2: 0.18, 8: 0.5}, LrRule.LINEAR, 1, 0.09),
     ],
 )
-def test_learning_rate_follows_the_rule(
+def test_the_learning_rate_follows_the_rule(
     lr: dict[int, float], rule: LrRule, gpus: int, rate: float | None
 ) -> None:
     comment = Comment(reqs=(1, 2, 4), lr=lr, lr_rule=rule)

@@ -51,7 +51,9 @@ pytestmark = pytest.mark.live
         "name=innocent nice=5",
     ],
 )
-def test_the_owner_cannot_start_or_shape_the_job(cluster: PrivateCluster, change: str) -> None:
+def test_the_owner_can_neither_start_nor_shape_the_job(
+    cluster: PrivateCluster, change: str
+) -> None:
     job = submit(cluster, uid=NOBODY)
     before = job_fields(cluster, job)
     refusal = by_owner(cluster, "scontrol", "update", f"jobid={job}", *change.split())
@@ -60,7 +62,7 @@ def test_the_owner_cannot_start_or_shape_the_job(cluster: PrivateCluster, change
 
 
 @pytest.mark.parametrize("change", ["nice=5", "priority=9", "priority=9 starttime=now"])
-def test_no_operator_starts_a_job_that_has_no_place(cluster: PrivateCluster, change: str) -> None:
+def test_no_operator_can_start_an_unplaced_job(cluster: PrivateCluster, change: str) -> None:
     job = submit(cluster, script=SLEEPER)
     with pytest.raises(SlurmError, match="denied"):
         cluster.commands().run("scontrol", "update", f"jobid={job}", *change.split())
@@ -69,7 +71,7 @@ def test_no_operator_starts_a_job_that_has_no_place(cluster: PrivateCluster, cha
 
 
 @pytest.mark.parametrize("text", ["ticket 4711", ""])
-def test_an_admin_comment_leaves_the_scripts_options_in_place(
+def test_an_admin_comment_by_an_operator_keeps_the_scripts_options(
     cluster: PrivateCluster, text: str
 ) -> None:
     """hopsd reads the options from the admin comment, so the job silently lost its shape."""
@@ -84,7 +86,7 @@ def test_an_admin_comment_leaves_the_scripts_options_in_place(
 
 
 @pytest.mark.parametrize("options", [[], ["--hold"]])
-def test_an_operators_release_leaves_the_hold_by_hops(
+def test_an_operators_release_keeps_the_hold_by_hops(
     cluster: PrivateCluster, options: list[str]
 ) -> None:
     """A release used to start the job as submitted, on GPUs of Slurm's choice."""
@@ -105,7 +107,7 @@ def run(cluster: PrivateCluster, job: JobId) -> None:
     wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
 
 
-def test_the_owner_may_change_what_leaves_hold_and_shape_alone(cluster: PrivateCluster) -> None:
+def test_the_owner_may_change_everything_but_hold_and_shape(cluster: PrivateCluster) -> None:
     other_job = submit(cluster, uid=NOBODY)
     job = submit(cluster, "--time=60", uid=NOBODY)
     changes = f"name=mine timelimit=30 partition=main dependency=afterany:{other_job}"
@@ -120,8 +122,8 @@ def test_the_owner_may_change_what_leaves_hold_and_shape_alone(cluster: PrivateC
 
 
 @pytest.mark.parametrize("actor", ["owner", "operator"])
-def test_who_chooses_a_partition_is_taken_at_his_word(cluster: PrivateCluster, actor: str) -> None:
-    """This holds if hopsd has placed the job in that partition, and for each task of an array."""
+def test_a_partition_chosen_by_the_user_is_final(cluster: PrivateCluster, actor: str) -> None:
+    """The choice also holds if hopsd has placed the job there, and for each task of an array."""
     job = submit(cluster, "--array=0-1", uid=NOBODY)
     mark = "#hops-partitions=main,other>main"
     cluster.run("scontrol", "update", f"jobid={job}", f"comment=hops:reqs=1 {mark}")
@@ -140,7 +142,7 @@ def test_who_chooses_a_partition_is_taken_at_his_word(cluster: PrivateCluster, a
 
 
 @pytest.mark.long
-def test_an_owner_holds_and_releases_what_stays_held_by_hops(cluster: PrivateCluster) -> None:
+def test_an_owner_may_hold_and_release_while_hops_keeps_its_hold(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
     assert reading(cluster, job).hold is Hold.HOPS
     for _ in range(2):
@@ -188,7 +190,7 @@ def holds(cluster: PrivateCluster, actor: str, job: JobId) -> None:
 
 @pytest.mark.parametrize("actor", ["owner", "operator"])
 @pytest.mark.parametrize("request_", ["hold", "place", "release"])
-def test_a_hold_between_hopsds_look_and_its_request_stays(
+def test_a_hold_between_hopsds_reading_and_its_request_remains(
     cluster: PrivateCluster, actor: str, request_: str
 ) -> None:
     adapter = ScontrolAdapter(cluster.commands())
@@ -235,21 +237,21 @@ def test_a_job_held_at_any_moment_of_its_start_does_not_start(cluster: PrivateCl
         assert outcome.status is OutcomeStatus.DONE
 
 
-def test_an_operators_hold_outlives_its_owners_begin_time(cluster: PrivateCluster) -> None:
+def test_an_operators_hold_outlasts_its_owners_begin_time(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
     cluster.run("scontrol", "hold", job)
     assert "denied" in by_owner(cluster, "scontrol", "update", f"jobid={job}", "starttime=now")
     assert reading(cluster, job).hold is Hold.USER
 
 
-def test_an_operator_releases_what_its_owner_holds(cluster: PrivateCluster) -> None:
+def test_an_operator_may_release_an_owners_hold(cluster: PrivateCluster) -> None:
     job = submit(cluster, "--hold", uid=NOBODY)
     cluster.run("scontrol", "release", job)
     assert reading(cluster, job).hold is Hold.HOPS
     assert reading(cluster, job).begin <= time.time()
 
 
-def test_an_operators_hold_of_a_running_job_changes_no_more_than_slurm_does(
+def test_an_operators_hold_of_a_running_job_changes_what_plain_slurm_changes(
     cluster: PrivateCluster,
 ) -> None:
     job = submit(cluster, uid=NOBODY)
@@ -259,7 +261,7 @@ def test_an_operators_hold_of_a_running_job_changes_no_more_than_slurm_does(
     assert reading(cluster, job).marks == ""
 
 
-def test_a_running_job_is_kept_back_by_requeue_and_hold(cluster: PrivateCluster) -> None:
+def test_a_running_job_is_held_by_requeuehold(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
     run(cluster, job)
     assert "denied" in by_owner(cluster, "scontrol", "hold", job)
@@ -269,21 +271,21 @@ def test_a_running_job_is_kept_back_by_requeue_and_hold(cluster: PrivateCluster)
     assert reading(cluster, job).hold is Hold.USER
 
 
-def test_no_job_joins_hops_later(cluster: PrivateCluster) -> None:
+def test_no_job_joins_hops_after_submission(cluster: PrivateCluster) -> None:
     job = submit(cluster, "--hold", comment="mine", uid=NOBODY)
     refusal = by_owner(cluster, "scontrol", "update", f"jobid={job}", "comment=hops:reqs=1")
     assert "denied" in refusal
     assert job_fields(cluster, job)["Comment"] == "mine"
 
 
-def test_a_job_given_back_to_slurm_is_its_owners_again(cluster: PrivateCluster) -> None:
+def test_a_job_returned_to_slurm_belongs_to_its_owner_again(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
     cluster.run("scontrol", "update", f"jobid={job}", f"comment=hops:reqs=1 {RELEASED_MARK}")
     assert by_owner(cluster, "scontrol", "update", f"jobid={job}", "nice=5") == ""
     wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
 
 
-def test_a_defect_in_the_guard_lets_no_change_through(cluster: PrivateCluster) -> None:
+def test_a_defect_in_the_guard_allows_no_change(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
     line = "local function modify(job, record)\n"
     with submit_script(cluster, plugin_text().replace(line, line + '  error("injected")\n')):
@@ -294,7 +296,7 @@ def test_a_defect_in_the_guard_lets_no_change_through(cluster: PrivateCluster) -
     assert job_fields(cluster, job)["Priority"] == "0"
 
 
-def test_operators_of_the_site_may_place_and_release(cluster: PrivateCluster) -> None:
+def test_operators_named_by_the_site_may_place_and_release(cluster: PrivateCluster) -> None:
     job = submit(cluster, uid=NOBODY)
     place = ["reqnodelist=n1", "tresPerJob=", "tresPerNode=gres:gpu:2", "starttime=now"]
     with submit_script(cluster, plugin_text(), f"return {{ operators = {{ {NOBODY} }} }}"):
@@ -304,7 +306,7 @@ def test_operators_of_the_site_may_place_and_release(cluster: PrivateCluster) ->
     assert reading(cluster, job).allocation.as_dict() == {"n1": 2}
 
 
-def test_no_user_marks_a_job_as_hopsd_does(cluster: PrivateCluster) -> None:
+def test_no_user_can_set_hopsds_marks(cluster: PrivateCluster) -> None:
     command = ["sbatch", "--chdir=/", "--wrap=true", f"--comment=hops:reqs=1 {RELEASED_MARK}"]
     refusal = as_user(cluster, NOBODY, *command)
     assert "hopsd's own mark" in refusal.stderr

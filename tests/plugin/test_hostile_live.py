@@ -71,7 +71,7 @@ def scripts(cluster: PrivateCluster) -> Iterator[dict[str, Path]]:
         path.unlink()
 
 
-def test_no_submission_keeps_slurmctld_from_others(
+def test_no_submission_blocks_slurmctld_for_others(
     cluster: PrivateCluster, scripts: dict[str, Path]
 ) -> None:
     """The limit is Slurm's own: its commands give up after MessageTimeout (10 s)."""

@@ -41,7 +41,7 @@ def test_the_users_table_has_every_option(cluster: PrivateCluster) -> None:
     assert options_of(cluster) - set(re.findall(r"--[a-z][a-z-]+", table)) == set()
 
 
-def test_options_that_hops_has_no_need_of_are_kept(cluster: PrivateCluster) -> None:
+def test_options_that_hops_does_not_need_are_kept(cluster: PrivateCluster) -> None:
     known_options = options_of(cluster)
     kept_options = [
         option for option in KEPT_OPTIONS.split() if option.partition("=")[0] in known_options

@@ -90,7 +90,7 @@ def fake_scontrol(node: Node, says: str, *, seconds: float = 0) -> None:
     script.chmod(0o755)
 
 
-def test_tasks_get_what_the_comment_says_and_what_was_allocated(node: Node) -> None:
+def test_tasks_get_the_values_of_the_comment_and_the_allocation(node: Node) -> None:
     variables = node.start(
         "hops:reqs=1,4;lr=0.1;lr_rule=linear;batch=64;workload=bert.base",
         gpus="0-2,5",
@@ -123,7 +123,7 @@ def test_tasks_get_what_the_comment_says_and_what_was_allocated(node: Node) -> N
         ("", None),
     ],
 )
-def test_gpus_of_several_nodes_are_slurmctlds_word(node: Node, says: str, gpus: str | None) -> None:
+def test_gpus_of_several_nodes_come_from_slurmctld(node: Node, says: str, gpus: str | None) -> None:
     fake_scontrol(node, says)
     variables = node.start("hops:reqs=6;lr=0.1;lr_rule=linear", gpus="6,7", SLURM_JOB_NUM_NODES="2")
     assert variables.get("HOPS_GPUS") == gpus
@@ -179,7 +179,7 @@ def test_a_job_on_several_nodes_waits_for_a_silent_slurmctld(node: Node) -> None
         "",
     ],
 )
-def test_no_failure_to_reach_slurmctld_is_taken_for_its_answer(node: Node, refusal: str) -> None:
+def test_no_failure_to_reach_slurmctld_is_mistaken_for_an_answer(node: Node, refusal: str) -> None:
     (node.folder / "scontrol").write_text(f"#!/bin/sh\necho '{refusal}' >&2\nexit 1\n")
     (node.folder / "scontrol").chmod(0o755)
     node.call("prolog.sh", SLURM_JOB_COMMENT="hops:reqs=6", SLURM_JOB_NUM_NODES="2")
@@ -191,7 +191,7 @@ def test_no_failure_to_reach_slurmctld_is_taken_for_its_answer(node: Node, refus
     ("error", "requests"),
     [("Unable to contact slurm controller (connect failure)", 7), ("error: no such plugin", 3)],
 )
-def test_a_fault_of_the_node_is_not_waited_for_as_long(
+def test_faults_of_the_node_itself_are_retried_for_a_shorter_time(
     node: Node, error: str, requests: int
 ) -> None:
     """The clock advances by 100 s each time it is read."""
@@ -211,7 +211,7 @@ def test_a_fault_of_the_node_is_not_waited_for_as_long(
 
 
 @pytest.mark.parametrize("silent", [True, False], ids=["silent slurmctld", "no Prolog"])
-def test_a_step_hours_later_asks_as_well(node: Node, silent: bool) -> None:
+def test_a_step_that_starts_hours_later_also_asks(node: Node, silent: bool) -> None:
     """Other jobs may have ended on the node in between."""
     job_environment = {"SLURM_JOB_COMMENT": "hops:reqs=6", "SLURM_JOB_NUM_NODES": "2"}
     if silent:
@@ -238,7 +238,7 @@ def test_srun_starts_nothing_on_gpus_that_slurmctld_does_not_name(node: Node) ->
     assert node.call("task_prolog.sh", HOPS_ASKS="shape:node|tasks:1/1").stdout == ""
 
 
-def test_where_the_prolog_can_write_nothing_a_step_asks_or_fails_with_the_nodes_name(
+def test_a_step_asks_or_fails_with_the_nodes_name_if_the_prolog_cannot_write(
     node: Node,
 ) -> None:
     """With a full or read-only HOPS_RUN_DIR, 4 GPUs silently had one task."""
@@ -264,7 +264,7 @@ def test_where_the_prolog_can_write_nothing_a_step_asks_or_fails_with_the_nodes_
         ("", None),
     ],
 )
-def test_a_job_on_one_gpu_learns_that_it_is_profiled(
+def test_a_profiled_job_on_one_gpu_learns_about_it(
     node: Node, mark: str, iterations: str | None
 ) -> None:
     fake_scontrol(node, "", seconds=60)  # nothing should be asked
@@ -281,7 +281,7 @@ def test_a_job_on_one_gpu_learns_that_it_is_profiled(
         ("hops:reqs=1,2", "0", ""),
     ],
 )
-def test_the_jobs_own_output_says_that_it_was_moved(
+def test_a_moved_job_is_told_in_its_own_output(
     node: Node, comment: str, restarts: str, line: str
 ) -> None:
     variables = node.start(comment, gpus="3", SLURM_JOB_RESTART_COUNT=restarts)
@@ -311,13 +311,13 @@ def unset(result: subprocess.CompletedProcess[str]) -> set[str]:
 
 
 def test_a_plain_job_loses_the_variables_of_the_hops_job_that_submitted_it(node: Node) -> None:
-    """It requeued and held itself after 20 iterations, and stayed held forever."""
+    """Regression: such a job requeued and held itself after 20 iterations, and stayed held."""
     result = node.call("task_prolog.sh", **PARENT)
     assert exports(result) == {}
     assert set(PARENT) <= unset(result)
 
 
-def test_a_hops_job_keeps_nothing_of_the_one_that_submitted_it(node: Node) -> None:
+def test_a_hops_job_keeps_no_variable_of_the_one_that_submitted_it(node: Node) -> None:
     node.start("hops:reqs=2", gpus="0,1")
     result = node.call("task_prolog.sh", **PARENT)
     assert exports(result)["HOPS_GPUS"] == "2"
@@ -332,7 +332,7 @@ def test_a_step_keeps_what_its_script_exports(node: Node) -> None:
 
 @pytest.mark.parametrize("awk", AWKS)
 @pytest.mark.parametrize("gpus", [1, 3, 16])
-def test_awk_understands_comments_as_python_does(awk: str, gpus: int) -> None:
+def test_awk_parses_comments_like_python(awk: str, gpus: int) -> None:
     for text in CASES["accepted"]:
         comment = parse(text)
         environment = {"COMMENT": text, "GPUS": str(gpus), "NODES": "1", "RESTARTS": "0"}
@@ -353,7 +353,7 @@ def test_awk_understands_comments_as_python_does(awk: str, gpus: int) -> None:
         assert float(variables["HOPS_LR"]) == pytest.approx(rate, rel=1e-9), text
 
 
-def test_a_bad_comment_reaches_no_task_as_anything_but_plain_values(node: Node) -> None:
+def test_a_bad_comment_gives_tasks_only_plain_values(node: Node) -> None:
     # An administrator may put any comment on a job; job_submit.lua only checks those of users.
     plain = set(string.ascii_letters + string.digits + ".,_-/+:")
     for text in CASES["refused"][::7]:
@@ -390,7 +390,7 @@ def test_other_jobs_are_hardly_delayed(node: Node, comment: Mapping[str, str]) -
     assert not node.run_dir.exists()
 
 
-def test_epilog_removes_this_nodes_file_alone(node: Node) -> None:
+def test_the_epilog_removes_only_this_nodes_file(node: Node) -> None:
     node.start("hops:reqs=1")
     file_of_other_node, old = node.run_dir / "7.n2", node.run_dir / "5.n1.left"
     file_of_other_node.touch()
@@ -400,7 +400,7 @@ def test_epilog_removes_this_nodes_file_alone(node: Node) -> None:
     assert set(node.run_dir.iterdir()) == {file_of_other_node, node.run_dir / "7.n1.left"}
 
 
-def test_notes_of_many_short_jobs_do_not_fill_the_nodes_run(node: Node) -> None:
+def test_files_of_many_short_jobs_do_not_fill_the_nodes_run(node: Node) -> None:
     """One job per second made 800,000 files in nine days, which filled /run for every service."""
     an_hour_ago = time.time() - 3_700
     node.start("hops:reqs=1")
@@ -414,7 +414,7 @@ def test_notes_of_many_short_jobs_do_not_fill_the_nodes_run(node: Node) -> None:
     assert set(node.run_dir.iterdir()) == {recent, node.run_dir / "7.n1.left"}
 
 
-def test_a_job_back_without_a_prolog_asks_slurmctld(node: Node) -> None:
+def test_a_returning_job_without_a_prolog_asks_slurmctld(node: Node) -> None:
     node.start("hops:reqs=1,4;lr=0.1;lr_rule=linear")
     node.call("epilog.sh", SLURM_JOB_COMMENT="hops:reqs=1,4;lr=0.1;lr_rule=linear")
     fake_scontrol(
@@ -436,7 +436,7 @@ def test_a_job_back_without_a_prolog_asks_slurmctld(node: Node) -> None:
     assert exports(node.call("task_prolog.sh", SLURM_STEP_ID="0")) == {}
 
 
-def test_only_root_can_write_what_tasks_are_told(node: Node) -> None:
+def test_only_root_can_write_what_tasks_are_given(node: Node) -> None:
     node.start("hops:reqs=1")
     file = node.run_dir / "7.n1"
     assert stat.S_IMODE(node.run_dir.stat().st_mode) == 0o755
@@ -488,13 +488,13 @@ def test_root_writes_into_no_folder_that_another_account_could_change(open_node:
     assert open_node.start("hops:reqs=1")["HOPS_JOB"] == "1"
 
 
-def test_a_task_is_told_nothing_from_a_folder_of_another_account(open_node: Node) -> None:
+def test_a_task_gets_nothing_from_a_folder_of_another_account(open_node: Node) -> None:
     open_node.start("hops:reqs=1")
     os.chown(open_node.run_dir, OTHER_UID, OTHER_UID)
     assert exports(open_node.call("task_prolog.sh", SLURM_STEP_ID="0")) == {}
 
 
-def test_a_task_is_told_names_of_hops_alone(node: Node) -> None:
+def test_a_task_gets_only_variables_of_hops(node: Node) -> None:
     node.start("hops:reqs=1")
     with (node.run_dir / "7.n1").open("a") as file:
         file.write("LD_PRELOAD=/tmp/evil.so\n")
@@ -504,7 +504,7 @@ def test_a_task_is_told_names_of_hops_alone(node: Node) -> None:
 
 
 @pytest.mark.parametrize("name", ["prolog", "task_prolog", "epilog"])
-def test_whatever_may_not_answer_is_waited_for_with_a_limit(name: str) -> None:
+def test_every_call_that_may_hang_has_a_time_limit(name: str) -> None:
     """srun's tasks and the node's next job wait for these scripts."""
     text = (PLUGIN / f"{name}.sh").read_text()
     commands = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
@@ -516,7 +516,7 @@ def test_whatever_may_not_answer_is_waited_for_with_a_limit(name: str) -> None:
     assert limited_lines == asks
 
 
-def test_a_node_whose_folder_cannot_be_written_asks_slurmctld(node: Node) -> None:
+def test_a_node_with_an_unwritable_folder_asks_slurmctld(node: Node) -> None:
     """Jobs there ran without the Prolog's variables: 4 GPUs with one task."""
     node.run_dir.write_text("a file where the folder should be")
     fake_scontrol(node, "JobId=7 Restarts=0 NumNodes=1 JOB_GRES=gpu:4 Comment=hops:reqs=4 ")
@@ -554,7 +554,7 @@ def test_no_failure_drains_a_node(node: Node) -> None:
         ("shape:node", None, None),
     ],
 )
-def test_apptainer_is_told_to_bind_our_folders(
+def test_apptainer_is_given_our_bind_mounts(
     node: Node, asks: str, before: str | None, after: str | None
 ) -> None:
     bind_folder = bindable(node)
@@ -584,10 +584,10 @@ def bindable(node: Node) -> Path:
     ("singularity", "after"),
     [(None, None), ("{0}/profiler,{0}/reports", None), ("/s", "/s,{0}/profiler,{0}/reports")],
 )
-def test_the_variable_that_apptainer_prefers_is_added_to_where_it_is_set(
+def test_the_variable_that_apptainer_prefers_is_extended_where_set(
     node: Node, singularity: str | None, after: str | None
 ) -> None:
-    """It reads one of the two and warns if they differ; what the batch script got is unset."""
+    """apptainer reads one of the two and warns if they differ; the batch script's is unset."""
     bind_folder = bindable(node)
     node.start("hops:reqs=1")
     bind_environment = {"APPTAINER_BINDPATH": "/data:/mnt"}
@@ -606,7 +606,7 @@ def test_the_variable_that_apptainer_prefers_is_added_to_where_it_is_set(
 
 
 @pytest.mark.parametrize(("underlay", "bound"), [("yes", True), ("no", False)])
-def test_nothing_is_bound_where_the_site_lets_apptainer_make_no_folders(
+def test_nothing_is_bound_if_the_site_lets_apptainer_make_no_folders(
     node: Node, underlay: str, bound: bool
 ) -> None:
     conf = bindable(node) / "apptainer.conf"
@@ -620,7 +620,9 @@ def test_nothing_is_bound_where_the_site_lets_apptainer_make_no_folders(
 
 @pytest.mark.parametrize("base", ["/etc", "/usr/local/etc"])
 @pytest.mark.parametrize("program", ["apptainer", "singularity"])
-def test_its_settings_are_read_where_they_mostly_are(node: Node, base: str, program: str) -> None:
+def test_apptainers_settings_are_read_from_the_usual_places(
+    node: Node, base: str, program: str
+) -> None:
     conf = bindable(node) / "there.conf"
     conf.write_text("enable overlay = no\nenable underlay = no\n")
     script = node.folder / "task_prolog.sh"
@@ -634,14 +636,14 @@ def test_its_settings_are_read_where_they_mostly_are(node: Node, base: str, prog
 
 
 @pytest.mark.parametrize("name", ["APPTAINER_WRITABLE", "SINGULARITY_WRITABLE"])
-def test_nothing_is_bound_into_a_container_that_is_writable(node: Node, name: str) -> None:
+def test_nothing_is_bound_into_a_writable_container(node: Node, name: str) -> None:
     bindable(node)
     node.start("hops:reqs=1")
     variables = exports(node.call("task_prolog.sh", HOPS_ASKS="starts:apptainer", **{name: "1"}))
     assert not [key for key in variables if key.endswith("BINDPATH")]
 
 
-def test_the_users_python_path_stays_behind_ours_once(node: Node) -> None:
+def test_the_users_python_path_comes_after_ours_once(node: Node) -> None:
     node.start("hops:reqs=1")
     variables = exports(node.call("task_prolog.sh", PYTHONPATH="/home/me/lib"))
     assert variables["PYTHONPATH"] == "/opt/profiler:/home/me/lib"
@@ -659,7 +661,7 @@ def test_the_users_python_path_stays_behind_ours_once(node: Node) -> None:
         ({}, {}),
     ],
 )
-def test_a_task_has_the_cores_that_were_asked_for(
+def test_a_task_has_the_requested_cores(
     node: Node, request_environment: Mapping[str, str], core_variables: Mapping[str, str]
 ) -> None:
     """Slurm reports the one core that hops requested, and srun fails if its variables differ."""
@@ -680,7 +682,7 @@ def test_a_task_has_the_cores_that_were_asked_for(
 
 
 @pytest.mark.parametrize("step", [{}, {"SLURM_STEP_ID": "-5"}, {"SLURM_STEP_ID": "4294967291"}])
-def test_the_batch_script_finds_the_shape_that_it_was_given(
+def test_the_batch_script_sees_the_shape_that_it_was_given(
     node: Node, step: Mapping[str, str]
 ) -> None:
     node.start("hops:reqs=1", gpus="0-5")
@@ -717,7 +719,7 @@ def test_the_batch_script_finds_the_shape_that_it_was_given(
         ("shape:any", "0-2", {"TRES": "cpu=2"}),  # another number of GPUs on another node
     ],
 )
-def test_the_only_task_of_a_node_has_all_gpus_there(
+def test_a_nodes_only_task_gets_all_gpus_there(
     node: Node, asks: str, gpus: str, exported_values: Mapping[str, str]
 ) -> None:
     node.start("hops:reqs=1", gpus=gpus)
@@ -743,7 +745,7 @@ DETAILS = (
 
 
 @pytest.mark.parametrize("memory", ["", "/no/such"])
-def test_srun_is_told_of_a_task_for_each_gpu_of_uneven_nodes(
+def test_srun_starts_a_task_for_each_gpu_of_uneven_nodes(
     node: Node, tmp_path: Path, memory: str
 ) -> None:
     """This includes jobs without a state folder in memory."""
@@ -791,12 +793,10 @@ def test_srun_is_told_of_a_task_for_each_gpu_of_uneven_nodes(
     (temporary / "hops-training.7.0.a").touch()
     end = {"SLURM_JOB_COMMENT": "hops:reqs=5", "SLURM_JOB_UID": str(os.getuid())}
     node.call("epilog.sh", **end, TMPDIR=str(temporary))
-    until(lambda: list(temporary.iterdir()) == [foreign_file])
+    wait_for(lambda: list(temporary.iterdir()) == [foreign_file])
 
 
-def test_neither_root_nor_a_task_reads_a_list_of_what_users_made_in_tmp(
-    node: Node, tmp_path: Path
-) -> None:
+def test_neither_root_nor_a_task_lists_users_files_in_tmp(node: Node, tmp_path: Path) -> None:
     """300,000 files of a job held up its node's epilog for six seconds and were not removed."""
     (temporary := tmp_path / "temporary").mkdir()
     for number in range(3000):
@@ -806,13 +806,13 @@ def test_neither_root_nor_a_task_reads_a_list_of_what_users_made_in_tmp(
     node.start("hops:reqs=5")
     node.call("epilog.sh", **end, TMPDIR=str(temporary))
     assert time.monotonic() - start_time < 5
-    until(lambda: not list(temporary.iterdir()))
+    wait_for(lambda: not list(temporary.iterdir()))
     for script in ("epilog.sh", "task_prolog.sh"):
         text = (PLUGIN / script).read_text()
         assert not re.search(r"\brm\b.*\.\*", text), f"{script}: the shell keeps every name"
 
 
-def test_what_is_made_after_the_end_stays(node: Node, tmp_path: Path) -> None:
+def test_files_made_after_the_end_remain(node: Node, tmp_path: Path) -> None:
     """The job's next run may make files here while those of the previous run are removed."""
     node.start("hops:reqs=5")
     node.call("epilog.sh", SLURM_JOB_COMMENT="hops:reqs=5")
@@ -824,10 +824,12 @@ def test_what_is_made_after_the_end_stays(node: Node, tmp_path: Path) -> None:
     node.start("hops:reqs=5")
     end = {"SLURM_JOB_COMMENT": "hops:reqs=5", "SLURM_JOB_UID": str(os.getuid())}
     node.call("epilog.sh", **end, TMPDIR=str(temporary))
-    until(lambda: list(temporary.iterdir()) == [new])
+    wait_for(lambda: list(temporary.iterdir()) == [new])
 
 
-def test_what_saves_for_a_user_cannot_be_traced_by_that_user(memory_node: MemoryNode) -> None:
+def test_the_process_that_saves_for_a_user_cannot_be_traced_by_them(
+    memory_node: MemoryNode,
+) -> None:
     """It runs outside the job's limits, as would code that the user could write into its memory."""
     if (
         "wake_alarm"
@@ -844,11 +846,11 @@ def test_what_saves_for_a_user_cannot_be_traced_by_that_user(memory_node: Memory
         f"sleep 60 & echo $$ $! > {trace}/new; mv {trace}/new {trace}/pids; wait\n"
     )
     memory_node.end(NOBODY_UID)
-    until((trace / "pids").exists)
+    wait_for((trace / "pids").exists)
     pids = [int(pid) for pid in (trace / "pids").read_text().split()]
     user = ["setpriv", f"--reuid={NOBODY_UID}", f"--regid={NOBODY_UID}", "--clear-groups"]
     user_process = subprocess.Popen([*user, "sleep", "60"])
-    until(
+    wait_for(
         lambda: Path(f"/proc/{user_process.pid}/comm").read_text() == "sleep\n"
     )  # setpriv has become sleep
     try:
@@ -900,7 +902,7 @@ def test_without_its_file_srun_fails_and_the_user_is_told(
         ({}, "4"),
     ],
 )
-def test_tasks_of_uneven_nodes_have_the_cores_that_all_of_them_hold(
+def test_tasks_of_uneven_nodes_have_the_cores_that_every_node_has(
     node: Node, tmp_path: Path, cpus: Mapping[str, str], cores: str
 ) -> None:
     details = "Nodes=n1 GRES=gpu:a:2(IDX:0-1) Nodes=n2 GRES=gpu:a:6(IDX:0-5) JOB_GRES=gpu:a:8"
@@ -949,14 +951,14 @@ def memory_node(open_node: Node) -> Iterator[MemoryNode]:
     shutil.rmtree(folder)
 
 
-def until(holds: Callable[[], bool]) -> None:
+def wait_for(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def test_what_a_job_leaves_in_memory_is_written_by_its_user(memory_node: MemoryNode) -> None:
+def test_state_in_memory_is_saved_by_its_owner(memory_node: MemoryNode) -> None:
     memory, shared_folder = memory_node.memory / "7.n1", memory_node.folder / "shared"
     variables = memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY_UID))
     assert variables["HOPS_STATE_DIR"] == str(memory)
@@ -977,7 +979,7 @@ def test_what_a_job_leaves_in_memory_is_written_by_its_user(memory_node: MemoryN
     os.chown(shared_folder / ".run.pt.00000001-a.coming", NOBODY_UID, NOBODY_UID)
     (memory / "a.spare").touch()
     memory_node.end(NOBODY_UID)
-    until(lambda: not (memory / "a.spare").exists())  # it is removed last
+    wait_for(lambda: not (memory / "a.spare").exists())  # it is removed last
     assert (shared_folder / "run.pt").read_text() == "state of 00000001-a"
     assert (shared_folder / "run.pt").stat().st_uid == NOBODY_UID
     assert precious.read_text() == "root's"
@@ -1016,7 +1018,7 @@ def test_memory_that_another_account_could_change_is_not_used(
     assert (sorted(target.rglob("*")), sorted(memory.parent.rglob("*"))) == before
 
 
-def test_by_default_no_memory_is_used_and_nothing_is_said(open_node: Node) -> None:
+def test_memory_is_not_used_by_default_and_nothing_is_logged(open_node: Node) -> None:
     log = open_node.folder / "said"
     logger = open_node.folder / "bin" / "logger"
     logger.parent.mkdir()
@@ -1048,8 +1050,8 @@ def a_day_later(node: Node) -> str:
     return str(find.parent)
 
 
-def test_memory_of_a_job_that_has_long_left_is_freed(memory_node: MemoryNode) -> None:
-    """As its owner: a time in the future does not keep it, and links lead nobody elsewhere."""
+def test_memory_of_a_long_gone_job_is_freed(memory_node: MemoryNode) -> None:
+    """It is freed as its owner; future timestamps do not keep it, and links are not followed."""
     memory, precious = memory_node.memory, memory_node.folder / "precious"
     precious.mkdir()
     (precious / "file").touch()
@@ -1071,13 +1073,13 @@ def test_memory_of_a_job_that_has_long_left_is_freed(memory_node: MemoryNode) ->
     time.sleep(0.3)  # by then, it would have started
     assert memory_node.files() == before
     memory_node.end(OTHER_UID, job="8", path=a_day_later(memory_node))
-    until(lambda: not any((memory / name).exists() for name in ("5.n1", "6.n1")))
+    wait_for(lambda: not any((memory / name).exists() for name in ("5.n1", "6.n1")))
     remaining_files = {name for name in before if name.partition("/")[0] not in ("5.n1", "6.n1")}
     assert memory_node.files() == remaining_files
     assert (precious / "file").exists()
 
 
-def test_what_a_user_leaves_in_memory_does_not_hold_the_epilog_up(memory_node: MemoryNode) -> None:
+def test_state_in_memory_does_not_delay_the_epilog(memory_node: MemoryNode) -> None:
     """Root does not look into it either; a FIFO here stands for a link to a hanging server."""
     memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY_UID))
     trace = memory_node.folder / "trace"
@@ -1090,7 +1092,7 @@ def test_what_a_user_leaves_in_memory_does_not_hold_the_epilog_up(memory_node: M
     start_time = time.monotonic()
     memory_node.end(NOBODY_UID)
     assert time.monotonic() - start_time < 8
-    until(lambda: (trace / "pid").exists() and (trace / "pid").read_text().strip() != "")
+    wait_for(lambda: (trace / "pid").exists() and (trace / "pid").read_text().strip() != "")
     os.kill(int((trace / "pid").read_text()), signal.SIGTERM)
     assert (trace / "by").read_text() == f"{NOBODY_UID}\n"
 
@@ -1106,12 +1108,12 @@ def test_an_earlier_jobs_folder_is_set_aside(memory_node: MemoryNode) -> None:
 @pytest.mark.parametrize(
     "fault", ["good", "a FIFO", "a link", "a device", "sparse", "memory", "dead"]
 )
-def test_what_is_saved_is_no_more_than_the_job_had(memory_node: MemoryNode, fault: str) -> None:
+def test_no_more_is_saved_than_the_jobs_limit(memory_node: MemoryNode, fault: str) -> None:
     """The job's limits do not apply while it is written."""
     memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY_UID))
-    mine = memory_node.memory / "7.n1"
-    shared_folder = mine.parent if fault == "memory" else memory_node.folder
-    incomplete_file, state = shared_folder / ".run.pt.1-a.coming", mine / "1-a.state"
+    job_folder = memory_node.memory / "7.n1"
+    shared_folder = job_folder.parent if fault == "memory" else memory_node.folder
+    incomplete_file, state = shared_folder / ".run.pt.1-a.coming", job_folder / "1-a.state"
     incomplete_file.touch()
     if fault == "a FIFO":
         os.mkfifo(state)
@@ -1124,24 +1126,24 @@ def test_what_is_saved_is_no_more_than_the_job_had(memory_node: MemoryNode, faul
     if fault == "dead":
         incomplete_file.unlink()
         os.mkfifo(incomplete_file)
-    (mine / "1-a.to").write_text(f"{shared_folder}/run.pt\n")
-    save = ["/bin/sh", str(memory_node.folder / "save.sh"), str(mine)]
+    (job_folder / "1-a.to").write_text(f"{shared_folder}/run.pt\n")
+    save = ["/bin/sh", str(memory_node.folder / "save.sh"), str(job_folder)]
     subprocess.run(save, check=False, timeout=10)
     assert (shared_folder / "run.pt").exists() is (fault == "good")
     assert fault == "dead" or incomplete_file.exists() is (fault != "good")
 
 
-def test_room_that_the_next_run_makes_meanwhile_is_left_to_it(memory_node: MemoryNode) -> None:
+def test_space_that_the_next_run_needs_is_left_to_it(memory_node: MemoryNode) -> None:
     memory_node.start("hops:reqs=1", SLURM_JOB_UID=str(NOBODY_UID))
-    mine = memory_node.memory / "7.n1"
-    (mine / "old.spare").touch()
-    (mine / "1-a.to").touch()
-    (mine / "1-a.state").touch()
+    job_folder = memory_node.memory / "7.n1"
+    (job_folder / "old.spare").touch()
+    (job_folder / "1-a.to").touch()
+    (job_folder / "1-a.state").touch()
     flock = memory_node.folder / "bin" / "flock"
     flock.parent.mkdir()
-    flock.write_text(f"#!/bin/sh\ntouch {mine}/new.spare\n")
+    flock.write_text(f"#!/bin/sh\ntouch {job_folder}/new.spare\n")
     flock.chmod(0o755)
     path = f"{flock.parent}:{os.environ['PATH']}"
-    save = ["/bin/sh", str(memory_node.folder / "save.sh"), str(mine)]
+    save = ["/bin/sh", str(memory_node.folder / "save.sh"), str(job_folder)]
     subprocess.run(save, check=True, timeout=10, env={"PATH": path})
-    assert [file.name for file in mine.glob("*.spare")] == ["new.spare"]
+    assert [file.name for file in job_folder.glob("*.spare")] == ["new.spare"]

@@ -69,13 +69,15 @@ def writes_environment(folder: Path) -> str:
     )
 
 
-def told_now(cluster: PrivateCluster) -> list[Path]:
+def present_prolog_files(cluster: PrivateCluster) -> list[Path]:
     """Return the prologs' files for jobs that are on nodes now."""
     run = cluster.directory / "run"
     return [path for path in run.glob("*") if path.suffix != ".left"]
 
 
-def test_all_tasks_of_an_uneven_job_know_the_whole(cluster: PrivateCluster, answers: Path) -> None:
+def test_all_tasks_of_an_uneven_job_know_the_whole_allocation(
+    cluster: PrivateCluster, answers: Path
+) -> None:
     occupant = submit(cluster, "--nodelist=n0", "--gres=gpu:3", comment=None)
     wait_until(lambda: "mixed" in node_states(cluster).values())
     job = submit(
@@ -120,7 +122,7 @@ def test_all_tasks_of_an_uneven_job_know_the_whole(cluster: PrivateCluster, answ
     cluster.run("scancel", occupant)
 
 
-def test_a_restart_on_another_count_is_told(cluster: PrivateCluster, answers: Path) -> None:
+def test_a_restart_on_another_count_gets_new_values(cluster: PrivateCluster, answers: Path) -> None:
     job = submit(
         cluster, script=writes_environment(answers), comment="hops:reqs=1,4;lr=0.1;lr_rule=sqrt"
     )
@@ -129,14 +131,14 @@ def test_a_restart_on_another_count_is_told(cluster: PrivateCluster, answers: Pa
     assert (first["HOPS_GPUS"], first["HOPS_LR"], first["HOPS_RESTART_COUNT"]) == ("1", "0.1", "0")
     cluster.run("scontrol", "requeuehold", job)
     wait_until(lambda: state(cluster, job) is SlurmState.PENDING)
-    assert told_now(cluster) == []
+    assert present_prolog_files(cluster) == []
     place(cluster, job, "reqnodelist=n0 numnodes=1 tresPerJob= tresPerNode=gres:gpu:4")
     second = read(answers / "batch1")
     assert (second["HOPS_GPUS"], second["HOPS_LR"]) == ("4", "0.2")
     assert (second["HOPS_NODES"], second["HOPS_RESTART_COUNT"]) == ("1", "1")
 
 
-def test_a_job_that_is_back_on_its_node_at_once_is_told(
+def test_a_job_that_returns_to_its_node_at_once_gets_new_values(
     cluster: PrivateCluster, answers: Path
 ) -> None:
     """slurmd (22.05) runs no Prolog while the job's previous credential is in its cache.
@@ -161,12 +163,12 @@ def test_a_job_that_is_back_on_its_node_at_once_is_told(
     assert "\nHOPS_LR=0.3\n" in (answers / "task1.n2").read_text()
 
 
-def test_other_jobs_find_nothing_of_hops(cluster: PrivateCluster, answers: Path) -> None:
+def test_other_jobs_have_no_variables_of_hops(cluster: PrivateCluster, answers: Path) -> None:
     submit(cluster, "--gres=gpu:1", script=writes_environment(answers), comment="mine")
     batch = read(answers / "batch")
     assert [name for name in batch if name.startswith("HOPS_")] == []
     assert str(PROFILER) not in batch.get("PYTHONPATH", "")
-    assert told_now(cluster) == []
+    assert present_prolog_files(cluster) == []
 
 
 @pytest.mark.parametrize("comment", ["mine", "hops:reqs=1"])
@@ -186,7 +188,7 @@ def test_a_job_submitted_from_within_a_hops_job_has_none_of_its_variables(
     assert {"HOPS_PROFILE", "HOPS_LR"}.isdisjoint(batch)
 
 
-def test_a_site_whose_folder_cannot_be_written_loses_no_node(
+def test_a_site_with_an_unwritable_folder_drains_no_node(
     cluster: PrivateCluster, answers: Path
 ) -> None:
     site = cluster.directory / "plugin" / "site.sh"

@@ -74,13 +74,15 @@ def submit(
         ("--requeue", ("", False, None)),
     ],
 )
-def test_the_signal_of_the_script(option: str, signal: tuple[str, bool, int | None]) -> None:
+def test_the_signal_of_the_script_is_read(
+    option: str, signal: tuple[str, bool, int | None]
+) -> None:
     options, _ = submit(f"#!/bin/bash\n#SBATCH --requeue\n#SBATCH {option}\npython train.py\n")
     assert (options.signal, options.signal_steps, options.signal_seconds) == signal
 
 
 @pytest.mark.parametrize("variable", ["B:USR2@30", "B:12@30"])
-def test_the_signal_of_the_environment_goes_before_the_scripts(variable: str) -> None:
+def test_the_signal_of_the_environment_overrides_the_scripts(variable: str) -> None:
     script = "#!/bin/bash\n#SBATCH --signal=USR1@120\ntrap : USR2\npython train.py\n"
     options, messages = submit(script, variable=variable)
     assert (options.signal, options.signal_steps, options.signal_seconds) == ("USR2", False, 30)
@@ -102,7 +104,7 @@ def test_the_signal_of_the_environment_goes_before_the_scripts(variable: str) ->
         ("trap save USR1\ntrap save USR1\ntrap save 10", {"USR1"}),
     ],
 )
-def test_the_signals_that_it_handles(commands: str, traps: set[str]) -> None:
+def test_trapped_signals_are_read(commands: str, traps: set[str]) -> None:
     options, messages = submit(f"#!/bin/bash\n{commands}\n")
     assert options.traps == traps
     assert ("handles no signal" in messages) == (not traps)
@@ -156,7 +158,7 @@ def test_a_signal_that_may_end_the_job_as_done_is_not_sent(
         ("srun python -c 'from hops_profiler import ElasticLoader; ...'", "1,2", False),
     ],
 )
-def test_a_job_is_told_what_another_gpu_count_does_to_its_training(
+def test_the_effect_of_another_gpu_count_is_explained(
     script: str, reqs: str, is_warned: bool
 ) -> None:
     text = submit(f"#!/bin/bash\n{script}\n", f"hops:reqs={reqs}")[1]
@@ -173,9 +175,7 @@ def test_a_job_is_told_what_another_gpu_count_does_to_its_training(
         ("trap 'rm -r tmp' EXIT\nsrun x\nsbatch next.sh", False),
     ],
 )
-def test_a_script_that_submits_a_job_when_it_is_stopped_is_not_moved(
-    commands: str, stays: bool
-) -> None:
+def test_a_script_that_submits_a_job_when_stopped_is_not_moved(commands: str, stays: bool) -> None:
     options, messages = submit(f"#!/bin/bash\n#SBATCH --signal=B:USR1@60\n{commands}\n")
     assert ("resubmits" in options.repeats) == stays
     assert ("so hops does not move it" in messages) == stays
@@ -190,9 +190,7 @@ def test_a_script_that_submits_a_job_when_it_is_stopped_is_not_moved(
         ("srun x || scontrol requeue $SLURM_JOB_ID", False),
     ],
 )
-def test_a_signal_for_the_steps_is_sent_whatever_the_shell_would_do(
-    commands: str, waits: bool
-) -> None:
+def test_a_signal_for_the_steps_is_sent_whatever_the_shell_does(commands: str, waits: bool) -> None:
     options, messages = submit(f"#!/bin/bash\n#SBATCH --signal=USR1@60\n{commands}\n")
     assert options.is_warned
     assert "hops sends the steps that srun starts USR1 60 s ahead" in messages
@@ -210,13 +208,13 @@ def test_a_signal_for_the_steps_is_sent_whatever_the_shell_would_do(
         "srun x",
     ],
 )
-def test_who_says_that_the_job_bears_a_move_is_believed(script: str, preempt: str) -> None:
+def test_a_declaration_that_the_job_tolerates_moves_is_believed(script: str, preempt: str) -> None:
     options, messages = submit(f"#!/bin/bash\n{script}\n", f"hops:reqs=1{preempt}")
     assert options.preempt == bool(preempt)
     assert ("torch.save once" in messages) == (not preempt)
 
 
-def test_what_may_happen_and_how_to_keep_the_job_from_it_is_told() -> None:
+def test_sbatch_explains_moves_and_how_to_prevent_them() -> None:
     messages = submit("#!/bin/bash\n#SBATCH --signal=B:USR1@90\ntrap : USR1\nsrun x\n")[1]
     assert "the job may be stopped and restarted" in messages
     assert "hops sends it USR1 90 s ahead" in messages
@@ -237,7 +235,7 @@ def test_what_may_happen_and_how_to_keep_the_job_from_it_is_told() -> None:
         ("srun x", "reqs=1,2,4;preempt=yes", "or another GPU count (and batch); preempt=no"),
     ],
 )
-def test_sbatch_says_what_may_happen_in_three_lines(
+def test_sbatch_explains_moves_in_three_lines(
     tmp_path: Path, script: str, comment: str, words: str
 ) -> None:
     """Lines have 80 columns; the site appends to output files, as `hopsctl setup` proposes."""
@@ -256,14 +254,14 @@ def test_sbatch_says_what_may_happen_in_three_lines(
     assert "; held until its turn" in messages
 
 
-def test_sbatch_says_why_it_sends_no_signal() -> None:
+def test_sbatch_explains_why_no_signal_is_sent() -> None:
     """A mistake in the script is also named at submission."""
     script = "#!/bin/bash\n#SBATCH --signal=B:USR1@60\nsrun x\n"
     messages = submit(script, check=False)[1]
     assert "would end by it, so hops does not send it. It may restart on" in messages
 
 
-def test_a_job_that_stays_is_told_of_explain() -> None:
+def test_a_job_that_stays_is_referred_to_explain() -> None:
     messages = submit("#!/bin/bash\nsrun x\n", "hops:reqs=1;preempt=no", check=False)[1]
     assert "held until hops starts it; `hopsctl explain JOB` says why" in messages
 
@@ -279,7 +277,7 @@ def test_a_job_that_stays_is_told_of_explain() -> None:
         ("reqs=1,2", "export HOPS_FRAMEWORK_SAVES=1\nsrun x", False),
     ],
 )
-def test_what_another_count_changes_is_told(comment: str, script: str, is_warned: bool) -> None:
+def test_the_effect_of_another_count_is_stated(comment: str, script: str, is_warned: bool) -> None:
     text = submit(f"#!/bin/bash\n{script}\n", f"hops:{comment}")[1]
     assert ("ElasticLoader" in text) == is_warned
 
@@ -296,7 +294,7 @@ def test_what_another_count_changes_is_told(comment: str, script: str, is_warned
         ("srun x", "reqs=1", ""),
     ],
 )
-def test_measuring_runs_are_announced_to_who_asks_for_them_alone(
+def test_measuring_runs_are_announced_only_to_jobs_that_ask_for_them(
     commands: str, comment: str, words: str
 ) -> None:
     messages = submit(f"#!/bin/bash\n{commands}\n", f"hops:{comment}")[1]
@@ -321,7 +319,7 @@ def test_options_end_at_the_first_command() -> None:
     ],
 )
 @pytest.mark.parametrize("appends", [False, True])
-def test_what_becomes_of_the_log_is_told(
+def test_the_fate_of_the_log_is_explained(
     tmp_path: Path, option: str, words: str, appends: bool
 ) -> None:
     """Slurm empties --output at each restart unless JobFileAppend=1 is in slurm.conf."""
@@ -353,7 +351,9 @@ def test_what_becomes_of_the_log_is_told(
         ("cat my_sbatch.log", set()),
     ],
 )
-def test_what_a_second_start_would_do_once_more(commands: str, repeats: set[str]) -> None:
+def test_side_effects_that_a_restart_would_repeat_are_found(
+    commands: str, repeats: set[str]
+) -> None:
     assert submit(f"#!/bin/bash\n{commands}\n")[0].repeats == repeats
 
 
@@ -383,7 +383,7 @@ def test_what_a_second_start_would_do_once_more(commands: str, repeats: set[str]
     ],
 )
 def test_a_script_that_refuses_a_second_start_is_not_moved(commands: str, refuses: bool) -> None:
-    """It had saved, was moved, and then failed since its folder existed."""
+    """Regression: such a job had saved, was moved, and then failed since its folder existed."""
     options, messages = submit(f"#!/bin/bash\n{commands}\n", "hops:reqs=1;profile=yes")
     assert ("refuses" in options.repeats) == refuses
     assert ("fails if a file or folder of an earlier start exists" in messages) == refuses
@@ -398,7 +398,7 @@ def test_a_script_that_refuses_a_second_start_is_not_moved(commands: str, refuse
         "import signal\nsignal.signal(signal.SIGUSR1, f)\nsubprocess.run(['sbatch', me])",
     ],
 )
-def test_a_signal_by_which_the_script_is_submitted_again_is_not_sent(commands: str) -> None:
+def test_a_signal_that_resubmits_the_script_is_not_sent(commands: str) -> None:
     options, messages = submit(f"#!/bin/bash\n{commands}\n")
     assert options.ends == {"USR1"}
     assert "so hops does not send it" in messages
@@ -437,9 +437,7 @@ CUDA_VISIBLE_DEVICES=1,2 torchrun --nproc_per_node=2 t.py"""
         ("export CUDA_VISIBLE_DEVICES=$SLURM_LOCALID", None),
     ],
 )
-def test_ranks_that_the_script_does_not_take_from_its_allocation(
-    commands: str, ranks: int | None
-) -> None:
+def test_hard_coded_rank_counts_are_found(commands: str, ranks: int | None) -> None:
     options, messages = submit(f"#!/bin/bash\n{commands}\n")
     assert options.ranks == ranks
     assert ("GPUs on each node (" in messages or "gives roles to" in messages) == (
@@ -472,7 +470,7 @@ def test_a_script_whose_gpus_have_roles_is_not_told_to_start_more_ranks() -> Non
         ("torchrun --standalone t.py", ""),
     ],
 )
-def test_a_port_that_two_jobs_on_a_node_would_share_is_told_of(commands: str, port: str) -> None:
+def test_a_port_shared_by_two_jobs_on_a_node_is_reported(commands: str, port: str) -> None:
     messages = submit(f"#!/bin/bash\n{commands}\n")[1]
     assert f"uses port {port}" in messages if port else "uses port" not in messages
     assert ("$((20000 + SLURM_JOB_ID % 10000))" in messages) == bool(port)
@@ -515,8 +513,8 @@ def test_no_script_keeps_slurmctld_busy(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_letters_of_apptainer_take_no_longer_than_other_words() -> None:
-    """They took three times as long, and time grew with the square of their number."""
+def test_parsing_the_letters_of_apptainer_takes_no_longer_than_other_words() -> None:
+    """Regression: they took three times as long, and quadratic time."""
 
     def cpu_seconds(command: str) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
@@ -589,7 +587,7 @@ def test_no_comment_keeps_slurmctld_busy(inside: str) -> None:
         ("# docker run image", set()),
     ],
 )
-def test_how_it_starts_its_training(commands: str, starts: set[str]) -> None:
+def test_the_launcher_of_the_training_is_found(commands: str, starts: set[str]) -> None:
     assert submit(f"#!/bin/bash\n{commands}\n")[0].starts == starts
 
 
@@ -608,7 +606,7 @@ def test_how_it_starts_its_training(commands: str, starts: set[str]) -> None:
         ("srun accelerate launch --num_processes 8 t.py", "4", "8 ranks (--num_processes)"),
     ],
 )
-def test_counts_of_its_own_for_the_whole_job_are_told_of(
+def test_hard_coded_counts_of_the_whole_job_are_reported(
     commands: str, reqs: str, message: str
 ) -> None:
     comment = f"hops:reqs={reqs};shape=even"
@@ -630,7 +628,7 @@ def test_counts_of_its_own_for_the_whole_job_are_told_of(
         ("srun -n 16 python t.py", "reqs=8", False),
     ],
 )
-def test_a_step_that_uneven_nodes_refuse_is_told_of(
+def test_a_step_that_uneven_nodes_refuse_is_reported(
     commands: str, comment: str, is_warned: bool
 ) -> None:
     messages = submit(f"#!/bin/bash\n{commands}\n", f"hops:{comment}")[1]
@@ -638,7 +636,7 @@ def test_a_step_that_uneven_nodes_refuse_is_told_of(
 
 
 @pytest.mark.parametrize("start", ["torchrun --nproc_per_node={}", "export WORLD_SIZE={}\npython"])
-def test_a_count_that_no_job_has_is_none(start: str) -> None:
+def test_an_impossible_count_is_ignored(start: str) -> None:
     """Lua 5.3 and later raise an error when they print it, and the job was refused."""
     script = f"#!/bin/sh\n{start.format('9' * 20)} train.py\n"
     options, messages = submit(script)
@@ -653,7 +651,11 @@ def assigned_loop_variables(source: str) -> list[str]:
     for line in source.splitlines():
         depth = len(line) - len(line.lstrip())
         if line.strip():
-            loops = [(at, names) for at, names in loops if depth > at or not line.strip()]
+            loops = [
+                (loop_depth, names)
+                for loop_depth, names in loops
+                if depth > loop_depth or not line.strip()
+            ]
         header = re.match(r"\s*for ([\w, ]+?) (?:in|=)\s*", line)
         names = {name for _, inside in loops for name in inside}
         assignment = re.match(r"\s*([\w, ]+?) = ", line)
@@ -672,8 +674,8 @@ def names_of(variables: str) -> set[str]:
     return set(re.split(r",\s*", variables))
 
 
-def test_no_loop_variable_is_assigned_to() -> None:
-    """They are constants in Lua 5.5, and the script would not load."""
+def test_no_loop_variable_is_assigned() -> None:
+    """Loop variables are constants in Lua 5.5, so the script would not load."""
     mistake = (
         'for count in x:gmatch("%d") do\n  if count then\n    count = tonumber(count)\n  end\nend'
     )

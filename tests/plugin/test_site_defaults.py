@@ -21,23 +21,23 @@ def default(text: str, name: str) -> str:
     return line.partition("=")[2]
 
 
-def test_jobs_report_where_hopsd_reads() -> None:
+def test_jobs_report_to_the_folder_that_hopsd_reads() -> None:
     assert Path(site()["HOPS_REPORT_DIR"]) == Config().knowledge.report_dir
     for file in ("hops.tmpfiles.conf", "hopsd.service"):
         folders = (ROOT / "systemd" / file).read_text()
         assert str(Config().knowledge.report_dir.parent) in folders
 
 
-def test_a_range_is_cut_alike() -> None:
+def test_ranges_have_the_same_maximum_everywhere() -> None:
     assert int(site()["HOPS_RANGE_VALUES"]) == Config().plan.requirements_max
 
 
-def test_a_job_that_saved_is_put_back() -> None:
+def test_the_exit_code_of_a_requeue_is_the_same_everywhere() -> None:
     conf = (ROOT / "slurm_plugin" / "slurm.conf.hops").read_text()
     assert default(conf, "RequeueExitHold") == site()["HOPS_REQUEUE_EXIT_CODE"]
 
 
-def test_root_on_the_nodes_and_hopsd_have_a_folder_each() -> None:
+def test_root_on_the_nodes_and_hopsd_have_separate_folders() -> None:
     unit = (ROOT / "systemd" / "hopsd.service").read_text()
     runtime = Path("/run") / default(unit, "RuntimeDirectory")
     assert Config().daemon.socket.parent == runtime

@@ -46,7 +46,7 @@ def test_a_defect_lets_no_hops_job_through(cluster: PrivateCluster, line: str, d
 
 
 @pytest.mark.parametrize("broken_script", ["this is not lua", 'error("at load")', ""])
-def test_a_script_that_does_not_load_leaves_the_last_one_in_force(
+def test_a_script_that_does_not_load_keeps_the_previous_one_in_force(
     cluster: PrivateCluster, broken_script: str
 ) -> None:
     assert sbatch(cluster, "--comment=hops:reqs=1")[0]
@@ -85,7 +85,7 @@ def test_an_administrator_chooses_the_partitions(cluster: PrivateCluster) -> Non
         ('error("boom")', "boom"),
     ],
 )
-def test_a_broken_site_file_is_named_and_opens_nothing(
+def test_a_broken_site_file_is_named_and_allows_nothing(
     cluster: PrivateCluster, site: str, word: str
 ) -> None:
     with submit_script(cluster, plugin_text(), site):
@@ -158,7 +158,7 @@ def starts(cluster: PrivateCluster, job: str, node: str = "n1") -> None:
     wait_until(lambda: reading(cluster, job).state is SlurmState.RUNNING)
 
 
-def test_rules_that_look_at_options_see_them(cluster: PrivateCluster) -> None:
+def test_site_rules_see_the_options_of_hops_jobs(cluster: PrivateCluster) -> None:
     with submit_script(cluster, called_by(cluster, ROUTES)):
         is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=1", "--partition=main")
         assert not is_accepted
@@ -176,7 +176,7 @@ def test_rules_that_look_at_options_see_them(cluster: PrivateCluster) -> None:
         starts(cluster, job)
 
 
-def test_rules_that_set_defaults_hold_for_hops_jobs(cluster: PrivateCluster) -> None:
+def test_site_rules_that_set_defaults_apply_to_hops_jobs(cluster: PrivateCluster) -> None:
     (cluster.directory / "common.lua").write_text("return { limit = 30 }")
     with submit_script(cluster, called_by(cluster, DEFAULTS)):
         job = submit(cluster, "--gres=gpu:1", script=SLEEPER, uid=NOBODY)
@@ -189,7 +189,7 @@ def test_rules_that_set_defaults_hold_for_hops_jobs(cluster: PrivateCluster) -> 
         starts(cluster, job)
 
 
-def test_rules_that_write_comments_and_refuse_changes_keep_no_job_from_starting(
+def test_site_rules_that_write_comments_or_refuse_changes_block_no_start(
     cluster: PrivateCluster,
 ) -> None:
     with submit_script(
@@ -205,7 +205,7 @@ def test_rules_that_write_comments_and_refuse_changes_keep_no_job_from_starting(
         assert "accepted: 1 GPU" in messages
 
 
-def test_the_choices_are_read_beside_the_script_that_slurm_loads(cluster: PrivateCluster) -> None:
+def test_the_settings_beside_the_script_that_slurm_loads_are_used(cluster: PrivateCluster) -> None:
     """setup writes hopsd's uid into the file there; without it, every start was refused."""
     site = 'return { partitions = { "none" } }'
     with submit_script(cluster, called_by(cluster, ROUTES), site):
@@ -214,7 +214,7 @@ def test_the_choices_are_read_beside_the_script_that_slurm_loads(cluster: Privat
         assert "takes no hops jobs: choose from none" in messages
 
 
-def test_the_reference_settings_start_a_cluster_that_shares_its_nodes() -> None:
+def test_the_reference_settings_start_a_cluster_with_shared_nodes() -> None:
     lines = (PLUGIN / "slurm.conf.hops").read_text().splitlines()
     settings = [line for line in lines if line and not line.startswith("#")]
     extra = [line for line in settings if "/etc/hops/" not in line]
@@ -230,7 +230,7 @@ def test_the_reference_settings_start_a_cluster_that_shares_its_nodes() -> None:
 
 
 @pytest.mark.parametrize("lines", [[], ["JobFileAppend=1"]], ids=["as Slurm", "as setup offers"])
-def test_a_restart_keeps_the_output_where_sbatch_says_nothing_else(lines: list[str]) -> None:
+def test_a_restart_appends_to_the_output_by_default(lines: list[str]) -> None:
     with running_cluster(nodes=(NodeSpec("a100", gpus=1),), extra_conf=lines) as cluster:
         folder = cluster.directory / "outputs"
         folder.mkdir()

@@ -77,7 +77,7 @@ def stack(cluster: PrivateCluster, libraries: Path, *lines: str) -> None:
     (libraries / "plugstack.conf").write_text(f"{text}\n")
 
 
-def tells(folder: Path, *before: str) -> str:
+def environment_script(folder: Path, *before: str) -> str:
     """Return a batch script that stores its environment and that of two tasks of a step."""
     return "\n".join(
         [
@@ -103,11 +103,11 @@ def read(folder: Path, name: str) -> dict[str, str]:
     return dict(line.partition("=")[::2] for line in (folder / name).read_text().splitlines())
 
 
-def test_tasks_in_a_container_are_told_from_outside(
+def test_tasks_in_a_container_get_their_variables_from_outside(
     cluster: PrivateCluster, libraries: Path, answers: Path
 ) -> None:
     stack(cluster, libraries, "container", "hops")
-    script = tells(answers, f"ls {cluster.directory}/plugin > {answers}/seen")
+    script = environment_script(answers, f"ls {cluster.directory}/plugin > {answers}/seen")
     comment = "hops:reqs=1,2;lr=0.1;lr_rule=linear"
     task_options = ("--ntasks=4", "--gpus-per-node=4")
     job = submit(cluster, *task_options, script=script, comment=comment, uid=NOBODY)
@@ -121,11 +121,11 @@ def test_tasks_in_a_container_are_told_from_outside(
         assert environment["PYTHONPATH"] == "/opt/p"
 
 
-def test_other_jobs_run_as_if_there_were_no_hops(
+def test_other_jobs_run_as_without_hops(
     cluster: PrivateCluster, libraries: Path, answers: Path
 ) -> None:
     stack(cluster, libraries, "container", "hops")
-    submit(cluster, "--ntasks=2", script=tells(answers), comment=None, uid=NOBODY)
+    submit(cluster, "--ntasks=2", script=environment_script(answers), comment=None, uid=NOBODY)
     assert not [name for name in read(answers, "task1") if name.startswith("HOPS_")]
 
 
@@ -138,7 +138,7 @@ def test_other_jobs_run_as_if_there_were_no_hops(
     ],
     ids=["missing", "no scripts", "a script that fails"],
 )
-def test_no_fault_of_ours_keeps_a_job_from_running(
+def test_no_fault_of_ours_prevents_a_job_from_running(
     cluster: PrivateCluster, libraries: Path, answers: Path, broken_line: str
 ) -> None:
     script = libraries / "task_prolog.sh"
@@ -146,23 +146,23 @@ def test_no_fault_of_ours_keeps_a_job_from_running(
     script.chmod(0o755)
     line = broken_line.format(libraries=libraries, run=cluster.directory / "run")
     stack(cluster, libraries, line)
-    place(cluster, submit(cluster, script=tells(answers), uid=NOBODY))
+    place(cluster, submit(cluster, script=environment_script(answers), uid=NOBODY))
     environment = read(answers, "task1")
     assert "LD_PRELOAD" not in environment
     assert "HOPS_JOB" not in environment
 
 
-def test_a_plain_job_has_nothing_of_the_hops_job_that_submitted_it(
+def test_a_plain_job_has_no_variable_of_the_hops_job_that_submitted_it(
     cluster: PrivateCluster, libraries: Path, answers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"JOB": "1", "JOB_ID": "999", "PROFILE": "20"}.items():
         monkeypatch.setenv(f"HOPS_{name}", value)
     stack(cluster, libraries, "hops")
-    submit(cluster, script=tells(answers), uid=NOBODY, comment=None)
+    submit(cluster, script=environment_script(answers), uid=NOBODY, comment=None)
     assert not [name for name in read(answers, "task1") if name.startswith("HOPS_")]
 
 
-def test_the_script_runs_as_the_jobs_user_and_not_as_half_of_root(
+def test_the_script_runs_entirely_as_the_jobs_user(
     cluster: PrivateCluster, libraries: Path, answers: Path
 ) -> None:
     """A shell whose real user is still root regains root's rights."""
@@ -176,7 +176,7 @@ def test_the_script_runs_as_the_jobs_user_and_not_as_half_of_root(
     stack(
         cluster, libraries, f"optional {libraries}/hops_spank.so scripts={libraries} run_dir={run}"
     )
-    place(cluster, submit(cluster, script=tells(answers), uid=NOBODY))
+    place(cluster, submit(cluster, script=environment_script(answers), uid=NOBODY))
     zero = "0" * 16
     nobody_ids = " ".join([str(NOBODY)] * 4)
     assert read(answers, "batch")["HOPS_IDS"] == (
@@ -184,10 +184,10 @@ def test_the_script_runs_as_the_jobs_user_and_not_as_half_of_root(
     )
 
 
-def test_a_task_prolog_would_be_looked_for_in_the_container(
+def test_slurm_looks_for_a_task_prolog_inside_the_container(
     cluster: PrivateCluster, libraries: Path, answers: Path
 ) -> None:
-    """This is the reason for the plugin: Slurm ends the task, whoever owns it."""
+    """This is why the plugin exists: without the script there, the task of any job fails."""
     stack(cluster, libraries, "container")
     conf = cluster.conf.read_text()
     ours = f"TaskProlog={cluster.directory}/plugin/task_prolog.sh"
@@ -195,7 +195,7 @@ def test_a_task_prolog_would_be_looked_for_in_the_container(
     try:
         cluster.run("scontrol", "reconfigure")
         wait_until(lambda: ours.partition("=")[2] in cluster.run("scontrol", "show", "config"))
-        job = submit(cluster, script=tells(answers), comment=None, uid=NOBODY)
+        job = submit(cluster, script=environment_script(answers), comment=None, uid=NOBODY)
         wait_until(lambda: state(cluster, job) is SlurmState.FAILED)
     finally:
         cluster.conf.write_text(conf)
@@ -208,12 +208,16 @@ def state(cluster: PrivateCluster, job: str) -> SlurmState:
     return SlurmState(word) if word in SlurmState.__members__ else SlurmState.OTHER
 
 
-def test_the_variables_of_a_script_without_tasks_are_those_of_plain_slurm(
+def test_a_script_without_tasks_has_the_variables_of_plain_slurm(
     cluster: PrivateCluster, libraries: Path, answers: Path
 ) -> None:
     stack(cluster, libraries, "hops")
     job = submit(
-        cluster, "--gpus-per-node=4", script=tells(answers), comment="hops:reqs=1,2", uid=NOBODY
+        cluster,
+        "--gpus-per-node=4",
+        script=environment_script(answers),
+        comment="hops:reqs=1,2",
+        uid=NOBODY,
     )
     place(cluster, job)
     assert "SLURM_NTASKS" not in read(answers, "batch")

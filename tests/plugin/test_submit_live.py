@@ -28,7 +28,7 @@ SEGMENTS_SINCE, SEGMENT_FLAGS_SINCE = (24, 5), (26, 5)
 CASES = json.loads((Path(__file__).parent / "comment_cases.json").read_text())
 
 
-def test_a_hops_job_is_held_and_asks_for_gpus_of_its_smallest_count_alone(
+def test_a_hops_job_is_held_and_requests_only_its_smallest_count(
     cluster: PrivateCluster,
 ) -> None:
     requested_options = "--nodes=1 --ntasks=4 --cpus-per-task=2 --gres=gpu:rtx3090:4 --nodelist=n1"
@@ -62,14 +62,14 @@ def test_a_hops_job_is_held_and_asks_for_gpus_of_its_smallest_count_alone(
     assert re.fullmatch("gres[:/]gpu:2", plain["TresPerJob"])
 
 
-def test_it_tells_nothing_to_ignore_where_nothing_was_asked(cluster: PrivateCluster) -> None:
+def test_nothing_is_reported_as_ignored_if_nothing_was_requested(cluster: PrivateCluster) -> None:
     is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=1", "--time=10", "--mem=1G")
     assert is_accepted
     assert "ignored" not in messages
     assert job_fields(cluster, queue(cluster)[0])["MinMemoryNode"] == "1G"
 
 
-def test_what_was_asked_does_not_stand_in_the_way_of_a_placement(cluster: PrivateCluster) -> None:
+def test_options_do_not_prevent_another_placement(cluster: PrivateCluster) -> None:
     job = submit(cluster, "--nodes=1", "--ntasks=4", "--gres=gpu:8", "--nodelist=n0")
     shape = "reqnodelist=n4,n5 numnodes=2 tresPerJob= tresPerNode=gres:gpu:2 starttime=now"
     cluster.run("scontrol", "update", f"jobid={job}", *shape.split())
@@ -132,7 +132,7 @@ def test_an_array_is_accepted_for_each_of_its_tasks(cluster: PrivateCluster) -> 
         ("-n4 --gpus-per-task=2", "GPUs per node must be a multiple of --gpus-per-task=2"),
     ],
 )
-def test_what_hops_cannot_plan_with_is_refused(
+def test_options_that_hops_cannot_plan_with_are_refused(
     cluster: PrivateCluster, options: str, word: str
 ) -> None:
     is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=1", *options.split())
@@ -200,9 +200,7 @@ def test_what_hops_cannot_plan_with_is_refused(
         ("--time=5", "shape:any|memory:default"),
     ],
 )
-def test_what_the_options_ask_for_is_handed_on(
-    cluster: PrivateCluster, options: str, word: str
-) -> None:
+def test_options_are_passed_to_hopsd(cluster: PrivateCluster, options: str, word: str) -> None:
     is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=4,8", *options.split())
     if "mutually exclusive" in messages:
         pytest.skip(messages)  # sbatch itself refuses such a job
@@ -211,7 +209,7 @@ def test_what_the_options_ask_for_is_handed_on(
     assert job_fields(cluster, queue(cluster)[0])["AdminComment"] == f"hops:asks|{word}|traps:none"
 
 
-def test_whole_nodes_without_a_word_of_gpus_have_their_memory(cluster: PrivateCluster) -> None:
+def test_whole_nodes_without_requested_gpus_have_all_memory(cluster: PrivateCluster) -> None:
     """Plain Slurm gives memory per core of these nodes; a job with GPUs gets memory per GPU."""
     assert sbatch(cluster, "--comment=hops:reqs=8", "--nodes=2", "--exclusive")[0]
     assert job_fields(cluster, queue(cluster)[0])["MinMemoryNode"] == "0"
@@ -225,7 +223,7 @@ def test_whole_nodes_without_a_word_of_gpus_have_their_memory(cluster: PrivateCl
         ("reqs=2;shape=node", "shape:node|counted:yes|tasks:1/1|memory:default"),
     ],
 )
-def test_the_comment_has_the_last_word_on_the_shape(
+def test_the_comment_overrides_the_options_shape(
     cluster: PrivateCluster, comment: str, word: str
 ) -> None:
     options = "--nodes=2 --gpus-per-node=4 --ntasks-per-node=4"
@@ -248,7 +246,7 @@ def test_the_comment_has_the_last_word_on_the_shape(
         ("--gres=gpu:2", "1,2", "srun python t.py trainer.devices=2", True),
     ],
 )
-def test_a_count_that_the_script_does_not_take_from_its_allocation_is_named(
+def test_a_hard_coded_count_is_reported(
     cluster: PrivateCluster, options: str, reqs: str, launch: str, is_warned: bool
 ) -> None:
     command = ("sbatch", "--output=/dev/null", "--chdir=/", f"--comment=hops:reqs={reqs}")
@@ -268,7 +266,7 @@ def test_a_count_that_the_script_does_not_take_from_its_allocation_is_named(
         ("4,8", "srun -n $SLURM_NTASKS python", False),
     ],
 )
-def test_a_step_with_the_scripts_own_number_of_tasks_is_named(
+def test_a_step_with_a_hard_coded_number_of_tasks_is_reported(
     cluster: PrivateCluster, reqs: str, step: str, is_warned: bool
 ) -> None:
     options = "--output=/dev/null --chdir=/ --nodes=2 --gpus-per-node=4 --ntasks-per-node=4"
@@ -281,7 +279,7 @@ def test_a_step_with_the_scripts_own_number_of_tasks_is_named(
 @pytest.mark.parametrize(
     ("options", "is_warned"), [("--gpus=4 --nodes=1", True), ("--gpus-per-node=4 --nodes=2", False)]
 )
-def test_a_step_with_the_scripts_own_tasks_of_a_node_is_named(
+def test_a_step_with_hard_coded_tasks_per_node_is_reported(
     cluster: PrivateCluster, options: str, is_warned: bool
 ) -> None:
     command = ("sbatch", "--output=/dev/null", "--chdir=/", "--comment=hops:reqs=4,8")
@@ -291,7 +289,7 @@ def test_a_step_with_the_scripts_own_tasks_of_a_node_is_named(
     assert ("4 ranks (srun --ntasks-per-node)" in result.stderr) == is_warned
 
 
-def test_uneven_nodes_take_no_tasks_for_several_gpus(cluster: PrivateCluster) -> None:
+def test_uneven_nodes_get_no_tasks_with_several_gpus(cluster: PrivateCluster) -> None:
     """Slurm assigns tasks by cores: nodes with 5 and 6 GPUs got 6 and 5 tasks."""
     comment = "--comment=hops:reqs=4,8;shape=any"
     options = "--nodes=2 --gpus-per-node=4"
@@ -306,7 +304,7 @@ def test_uneven_nodes_take_no_tasks_for_several_gpus(cluster: PrivateCluster) ->
 
 
 @pytest.mark.parametrize(("option", "word"), [("2@10:00", "2@600"), ("1", "1")])
-def test_switches_are_handed_on_with_their_time(
+def test_switches_are_passed_on_with_their_time(
     cluster: PrivateCluster, option: str, word: str
 ) -> None:
     is_accepted, messages = sbatch(
@@ -318,7 +316,7 @@ def test_switches_are_handed_on_with_their_time(
     assert "ReqSwitch" not in fields
 
 
-def test_counts_that_the_options_leave_out_are_named(cluster: PrivateCluster) -> None:
+def test_counts_excluded_by_the_options_are_named(cluster: PrivateCluster) -> None:
     options = "--nodes=2 --gpus-per-node=4"
     is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=1,2,4,8", *options.split())
     assert is_accepted
@@ -326,7 +324,9 @@ def test_counts_that_the_options_leave_out_are_named(cluster: PrivateCluster) ->
 
 
 @pytest.mark.parametrize("command", ["srun", "salloc"])
-def test_srun_and_salloc_are_for_sessions(cluster: PrivateCluster, command: str) -> None:
+def test_srun_and_salloc_are_accepted_for_sessions_only(
+    cluster: PrivateCluster, command: str
+) -> None:
     result = as_user(cluster, OWNER, command, "--chdir=/", "--comment=hops:reqs=1", "true")
     assert result.returncode != 0
     assert "for a session by srun or salloc, write hops:reqs=1;interactive" in result.stderr
@@ -381,7 +381,7 @@ def test_other_jobs_are_untouched(cluster: PrivateCluster) -> None:
     wait_until(lambda: job_fields(cluster, held_job)["JobState"] == "RUNNING")
 
 
-def test_a_segment_in_the_comment_is_handed_on(cluster: PrivateCluster) -> None:
+def test_a_segment_in_the_comment_is_passed_on(cluster: PrivateCluster) -> None:
     is_accepted, messages = sbatch(cluster, "--comment=hops:reqs=8;segment=02", "--gpus=8", "-N2")
     assert is_accepted, messages
     assert "|segment:2" in job_fields(cluster, queue(cluster)[0])["AdminComment"]
@@ -399,7 +399,7 @@ def test_a_segment_in_the_comment_is_handed_on(cluster: PrivateCluster) -> None:
     ],
 )
 @pytest.mark.parametrize("option_source", ["script", "line"])
-def test_segments_are_handed_on_and_slurm_keeps_no_group_of_nodes(
+def test_segments_are_passed_on_and_slurm_does_not_group_nodes(
     cluster: PrivateCluster, options: str, words: str, option_source: str
 ) -> None:
     release = slurm_release()

@@ -88,7 +88,7 @@ def first_starts(snap: Snapshot) -> dict[JobId, Allocation]:
             parts_in_use.append(Reservation(name, gpus, NOW, max(NOW + long, NEXT_MOMENT)))
     placements = {}
     for candidate in (j for j in snap.jobs if not j.running):
-        place = soonest(candidate, parts_in_use, sizes)
+        place = earliest_start(candidate, parts_in_use, sizes)
         if place is not None:
             parts_in_use += place
             if place[0].start == NOW:
@@ -96,7 +96,7 @@ def first_starts(snap: Snapshot) -> dict[JobId, Allocation]:
     return placements
 
 
-def soonest(
+def earliest_start(
     candidate: Job, parts_in_use: list[Reservation], sizes: dict[str, int]
 ) -> list[Reservation] | None:
     (gpus,) = candidate.reqs
@@ -174,7 +174,7 @@ def queues(draw: st.DrawFn) -> Snapshot:
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(queues())
-def test_those_start_now_whose_turn_it_is(snap: Snapshot) -> None:
+def test_the_jobs_whose_turn_it_is_start_now(snap: Snapshot) -> None:
     plan = get("slurm")(snap, PlanSettings())
     assert plan.placements == first_starts(snap)
     waiting = {

@@ -33,14 +33,14 @@ def plan_with(name: str, *jobs: Job, first: bool = True, **room: object) -> Plan
 
 
 @pytest.mark.parametrize("name", [*PREEMPTIVE, "fifo", "slurm"])
-def test_a_higher_tiers_jobs_come_first_however_long_others_waited(name: str) -> None:
+def test_jobs_of_a_higher_tier_come_first_however_long_others_waited(name: str) -> None:
     plan = plan_with(name, job(1, 1, 8, wait=1e6), job(2, 2, 4), job(3, 1, 4, wait=1e5))
     assert JobId("2") in plan.placements
     assert JobId("1") not in plan.placements
 
 
 @pytest.mark.parametrize("name", PREEMPTIVE)
-def test_lower_tiers_give_way_at_a_rounds_start_unless_their_partition_says_off(name: str) -> None:
+def test_lower_tiers_yield_at_a_rounds_start_unless_preemption_is_off(name: str) -> None:
     lower = job(1, 1, 8, running=Allocation(((N0, 4), (N1, 4))))
     plan = plan_with(name, lower, job(2, 2, 4))
     assert plan.placements.keys() == {"2"}
@@ -49,7 +49,7 @@ def test_lower_tiers_give_way_at_a_rounds_start_unless_their_partition_says_off(
     assert plan.placements.get(lower.id, lower.running) == lower.running
 
 
-def test_lower_tiers_get_what_is_left_of_cores_too() -> None:
+def test_lower_tiers_also_get_the_remaining_cores() -> None:
     rules = Rules(cores_per_gpu=2.0)
     moving_job = job(1, 2, 4, rules=rules, running=Allocation(((N0, 4),)))
     low_tier_jobs = [job(n, 1, 2, rules=rules) for n in (2, 3, 4)]
@@ -60,7 +60,7 @@ def test_lower_tiers_get_what_is_left_of_cores_too() -> None:
     assert sum(usage.values()) <= 6
 
 
-def test_one_tier_changes_nothing() -> None:
+def test_a_single_tier_changes_nothing() -> None:
     jobs = [job(n, 3, 2) for n in range(1, 7)]
     same_tier = [replace(tier_job, tier=1) for tier_job in jobs]
     assert plan_with("hops", *jobs).placements == plan_with("hops", *same_tier).placements

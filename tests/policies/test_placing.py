@@ -47,25 +47,25 @@ def servers(**idle: int) -> Servers:
     return Servers(Snapshot(0.0, RoundInfo(True, 60.0), nodes(**idle), ()))
 
 
-def test_the_fastest_then_the_tightest() -> None:
+def test_the_fastest_server_is_chosen_then_the_tightest() -> None:
     assert servers(a0=8, b0=8, b1=4).fastest(job("1", (2,)), 2) == Allocation.of({"b1": 2})
     assert servers(a0=8, a1=3).fastest(job("1", (2,)), 2) == Allocation.of({"a1": 2})
 
 
-def test_spread_over_as_few_servers_as_can_be_and_only_where_the_job_can() -> None:
+def test_jobs_are_spread_over_as_few_servers_as_possible_if_they_can_be() -> None:
     placement = servers(a0=3, a1=6, a2=4, b0=7).fastest(job("1", (9,)), 9)
     assert placement == Allocation.of({"a1": 6, "a2": 3})
     assert servers(b0=7, b1=7).fastest(job("1", (9,)), 9) is None
 
 
 @pytest.mark.parametrize(("reqs", "median"), [((4,), 4), ((1, 2, 4, 8), 2), ((1, 2, 99), 1)])
-def test_rigid_is_the_lower_median_of_what_could_ever_run(
+def test_the_rigid_count_is_the_lower_median_of_feasible_counts(
     reqs: tuple[int, ...], median: int
 ) -> None:
     assert servers(a0=0, b0=8).rigid(job("1", reqs)) == median
 
 
-def test_who_finds_cpus_alone_and_wants_none_is_told() -> None:
+def test_a_job_that_refuses_the_remaining_cpus_is_told() -> None:
     snapshot = Snapshot(0.0, RoundInfo(True, 60.0), nodes(c0=8), (job("1", (1,), throughput={}),))
     (reason,) = get("hops")(snapshot, PlanSettings()).waiting.values()
     assert reason.text.endswith("nor CPUs that it takes (cpu=yes)")
@@ -116,7 +116,9 @@ STRANDED_JOB = job(
 @settings(max_examples=25, deadline=None)
 @given(snapshot=snapshots())
 @example(snapshot=Snapshot(1000.0, RoundInfo(True, 360.0), nodes(a0=7, b0=8), (STRANDED_JOB,)))
-def test_every_policy_gives_only_what_is_idle_and_accepted(name: str, snapshot: Snapshot) -> None:
+def test_every_policy_gives_only_idle_gpus_in_accepted_counts(
+    name: str, snapshot: Snapshot
+) -> None:
     plan = get(name)(snapshot, PlanSettings(time_limit_seconds=20.0))
     first = snapshot.round.first
     idle = Counter({node.name: node.idle for node in snapshot.nodes})
@@ -157,7 +159,7 @@ CROWDED_CASES = (
 
 @pytest.mark.parametrize("priority", PriorityName)
 @pytest.mark.parametrize("name", names())
-def test_where_nothing_can_be_given_everybody_waits(name: str, priority: PriorityName) -> None:
+def test_a_job_waits_where_no_gpus_can_be_given(name: str, priority: PriorityName) -> None:
     for snapshot in CROWDED_CASES:
         plan = get(name)(snapshot, PlanSettings(priority=priority))
         assert LONE.id in plan.waiting
@@ -166,7 +168,7 @@ def test_where_nothing_can_be_given_everybody_waits(name: str, priority: Priorit
 
 @pytest.mark.parametrize("name", ["srtf", "las"])
 @pytest.mark.parametrize("samples", [1000.0, None])
-def test_who_runs_where_no_speed_is_known_moves_to_where_one_is(
+def test_a_job_of_unknown_speed_moves_to_a_type_of_known_speed(
     name: str, samples: float | None
 ) -> None:
     stranded_job = replace(STRANDED_JOB, samples=samples)
@@ -188,7 +190,7 @@ def idle_clusters(draw: st.DrawFn) -> Snapshot:
 @pytest.mark.parametrize("name", names())
 @settings(max_examples=15, deadline=None)
 @given(snapshot=idle_clusters())
-def test_a_job_alone_on_an_idle_cluster_that_can_hold_it_starts(
+def test_a_single_job_on_an_idle_cluster_that_can_hold_it_starts(
     name: str, snapshot: Snapshot
 ) -> None:
     plan = get(name)(snapshot, PlanSettings(time_limit_seconds=20.0))

@@ -23,8 +23,8 @@ def racks(idle: str, **rules: object) -> tuple[Snapshot, Job]:
     """Return racks of two nodes with four GPUs, ``idle`` GPUs on each node, and a waiting job."""
     snapshot = mixed_snapshot(4 * len(idle), 0.0, seed=0)
     nodes = tuple(
-        replace(node, idle=int(gpus), switches=("core", f"r{at // 2}"))
-        for at, (node, gpus) in enumerate(zip(snapshot.nodes, idle, strict=True))
+        replace(node, idle=int(gpus), switches=("core", f"r{index // 2}"))
+        for index, (node, gpus) in enumerate(zip(snapshot.nodes, idle, strict=True))
     )
     bound = Rules(shape=ShapeRule.EVEN, per_node=4, **rules)  # type: ignore[arg-type]
     job = replace(snapshot.jobs[0], reqs=(8,), rules=bound)
@@ -44,13 +44,13 @@ def racks(idle: str, **rules: object) -> tuple[Snapshot, Job]:
         ("404040", {}, 0),  # not bound to racks
     ],
 )
-def test_what_scattered_gpus_come_to(idle: str, rules: dict[str, int], fragments: int) -> None:
+def test_scattered_gpus_count_by_racks(idle: str, rules: dict[str, int], fragments: int) -> None:
     snapshot, job = racks(idle, **rules)
     assert rack_fragments(snapshot, Plan({}, waiting={job.id: WAITS})) == fragments
     assert rack_fragments(snapshot, Plan({})) == 0
 
 
-def test_what_the_plan_gives_and_takes_counts() -> None:
+def test_moves_of_the_plan_are_included() -> None:
     snapshot, job = racks("44004040", segment=2)
     names = [node.name for node in snapshot.nodes]
     running = replace(
@@ -63,7 +63,7 @@ def test_what_the_plan_gives_and_takes_counts() -> None:
     assert rack_fragments(snapshot, moving_plan) == 16
 
 
-def test_every_policys_plans_tell_them() -> None:
+def test_plans_of_every_policy_report_rack_fragments() -> None:
     snapshot, job = racks("404040", segment=2)
     plan = get("hops")(snapshot, PlanSettings())
     assert job.id in plan.waiting

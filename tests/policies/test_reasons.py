@@ -34,12 +34,12 @@ def job(name: str, gpus: int, allocation: Allocation | None = None) -> Job:
     )
 
 
-def test_a_running_job_before_it_uses_the_limit_and_a_waiting_one_asks_for_it() -> None:
+def test_running_jobs_come_before_waiting_ones_in_the_reason_of_a_limit() -> None:
     holder, competing = (job(name, 2, Allocation.of({f"n{name}": 2})) for name in "12")
     first, last = job("3", 1), job("4", 2)
-    mine = frozenset(JobId(name) for name in "1234")
+    limited_ids = frozenset(JobId(name) for name in "1234")
     texts = []
-    for limit in (Limit("QOS small", mine, gpus=5), Limit("QOS few", mine, count=3)):
+    for limit in (Limit("QOS small", limited_ids, gpus=5), Limit("QOS few", limited_ids, count=3)):
         limits_left = limits_after([limit], [holder])
         blocked_jobs = blocking_limits([competing, first, last], 100, limits_left)
         texts.append(over_limit(last, blocked_jobs[last.id]).text)
@@ -54,7 +54,7 @@ def test_a_running_job_before_it_uses_the_limit_and_a_waiting_one_asks_for_it() 
 
 
 @pytest.mark.parametrize(("gpus", "fragments"), [((64,), 0), ((3, 3), 1)])
-def test_gpus_are_no_fragments_for_want_of_a_job_that_could_never_run(
+def test_gpus_beside_an_impossible_job_are_no_fragments(
     gpus: tuple[int, ...], fragments: int
 ) -> None:
     jobs = tuple(job(str(number), count) for number, count in enumerate(gpus))
@@ -78,7 +78,7 @@ def test_cpus_do_not_count_as_idle_gpus() -> None:
     )
 
 
-def test_nodes_that_a_script_excludes_are_counted_apart() -> None:
+def test_nodes_excluded_by_the_script_are_counted_separately() -> None:
     nodes = [idle("n0", "a", 1), idle("n1", "a", 4), idle("n2", "a", 0), idle("n3", "b", 3)]
     bound = replace(job("1", 2), rules=Rules(nodes=frozenset({NodeName("n0"), NodeName("n2")})))
     assert nothing_fits(bound, nodes).text == (
@@ -87,7 +87,7 @@ def test_nodes_that_a_script_excludes_are_counted_apart() -> None:
     )
 
 
-def test_a_full_cluster_is_called_so() -> None:
+def test_a_full_cluster_is_reported_as_full() -> None:
     assert nothing_fits(job("1", 1), [idle("n0", "a", 0)]).text == (
         "no placement of 1 GPU for it: none is idle on nodes that it may use"
     )

@@ -1,4 +1,4 @@
-"""Calibration: intervals cover what they promise, whatever is wrong with the predictions."""
+"""Calibration: intervals have their promised coverage, however wrong the predictions are."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ END_CLASS: Class = ("end", *CLASS[1:])
 EXACT = np.zeros(16)
 
 
-def interval(calibration: Calibration, at: float, centre: float) -> tuple[float, float, float]:
-    result = calibration.interval(CLASS, at, EXACT)
+def interval(calibration: Calibration, time: float, centre: float) -> tuple[float, float, float]:
+    result = calibration.interval(CLASS, time, EXACT)
     return centre + result.low, centre + result.middle, centre + result.high
 
 
-def ends(calibration: Calibration, at: float) -> tuple[float, float, float]:
-    result = calibration.interval(CLASS, at, EXACT)
+def ends(calibration: Calibration, time: float) -> tuple[float, float, float]:
+    result = calibration.interval(CLASS, time, EXACT)
     return result.low, result.middle, result.high
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("bias", "sigma"), [(0.0, 0.3), (0.7, 0.5), (-1.0, 1.0)])
-def test_intervals_come_true_as_often_as_they_promise(bias: float, sigma: float) -> None:
-    """Outcomes come as much later as they are away: what is open is censored."""
+def test_intervals_are_right_as_often_as_they_promise(bias: float, sigma: float) -> None:
+    """Outcomes far ahead become known late, so open predictions are censored."""
     rng = np.random.default_rng(1)
     calibration = Calibration()
     open_: list[tuple[float, Forecast]] = []
@@ -75,31 +75,31 @@ def test_intervals_come_true_as_often_as_they_promise(bias: float, sigma: float)
     assert NOMINAL - 0.06 < np.mean(right) < NOMINAL + 0.06
 
 
-def test_what_is_still_open_makes_intervals_longer() -> None:
-    """Of predictions of 10 minutes, half came true at once and half are overdue by hours."""
+def test_open_predictions_widen_the_intervals() -> None:
+    """Half of the predictions of 10 minutes came true at once; the others are hours overdue."""
     calibration = Calibration()
     centre = scale(600.0)
     for i in range(200):
-        at = 700.0 * i
-        calibration.begin(at)
-        forecast = Forecast(Kind.START, at, centre, centre, centre)
+        time = 700.0 * i
+        calibration.begin(time)
+        forecast = Forecast(Kind.START, time, centre, centre, centre)
         calibration.record(CLASS, forecast)
         if i % 2:
-            calibration.resolve(forecast, at + 600.0)
+            calibration.resolve(forecast, time + 600.0)
     calibration.begin(200_000.0)
     assert unscale(centre + calibration.interval(CLASS, 200_000.0, EXACT).high) > 15_000.0
 
 
-def test_a_queue_that_errs_together_counts_as_few() -> None:
-    """One busy hour, 20 jobs each minute, all 3 times as late as predicted: the prior still rules.
+def test_a_queue_that_errs_together_counts_as_few_predictions() -> None:
+    """After one hour with 20 jobs per minute, all 3 times as late as predicted, the prior rules.
 
-    Days of the same, one hour apart, replace it.
+    Days of such errors, one hour apart, replace it.
     """
 
-    def high(at: Sequence[float], jobs: int) -> float:
+    def high(times: Sequence[float], jobs: int) -> float:
         calibration = Calibration({CLASS[:depth]: [-0.1, 0.0, 0.1] for depth in (2, 3, 4)})
         centre = scale(3600.0)
-        for now in at:
+        for now in times:
             calibration.begin(now)
             for _ in range(jobs):
                 forecast = Forecast(Kind.START, now, centre, centre, centre)
@@ -113,7 +113,7 @@ def test_a_queue_that_errs_together_counts_as_few() -> None:
     assert high([3600.0 * i for i in range(80)], 20) > 1.0
 
 
-def test_what_is_overdue_counts_as_late_at_once() -> None:
+def test_overdue_predictions_count_as_late_at_once() -> None:
     calibration = Calibration()
     calibration.begin(0.0)
     overdue_forecast = Forecast(Kind.END, 0.0, scale(600.0), scale(500.0), scale(700.0))
@@ -123,7 +123,7 @@ def test_what_is_overdue_counts_as_late_at_once() -> None:
     calibration.begin(800.0)
     first, last = calibration.shifts[Group.END]
     assert first < 0.0 < last
-    calibration.resolve(overdue_forecast, 900.0)  # it was judged already
+    calibration.resolve(overdue_forecast, 900.0)  # already judged
     calibration.begin(1e6)
     assert calibration.shifts[Group.END] == (first, last)
 
@@ -131,27 +131,27 @@ def test_what_is_overdue_counts_as_late_at_once() -> None:
 def shifts_of_a_queue(
     classes: Sequence[Class], others: Sequence[Class] = (), before: float = 0.0
 ) -> tuple[float, float]:
-    """After 12 h of rounds of 6 min: each tells 20 starts of each class 3 h ahead, too narrowly for
-    one hour in five, of which all are late. One start of each of the ``others`` is told just
-    ``before``, in seconds.
+    """Return the shifts after 12 h of 6-minute rounds that each predict 20 starts per class 3 h
+    ahead. In one hour of five, all starts come later than their intervals. One start of each of the
+    ``others`` is predicted ``before`` seconds earlier.
     """
     calibration = Calibration()
     centre = scale(10_800.0)
-    for at in range(0, 43_200, 360):
-        calibration.begin(at)
-        late = 5_400.0 if at // 3_600 % 5 == 4 else 0.0
+    for time in range(0, 43_200, 360):
+        calibration.begin(time)
+        late = 5_400.0 if time // 3_600 % 5 == 4 else 0.0
         for key in others:
-            calibration.record(key, Forecast(Kind.START, at - before, centre, 0.0, scale(9e9)))
+            calibration.record(key, Forecast(Kind.START, time - before, centre, 0.0, scale(9e9)))
         for key in classes:
             for _ in range(20):
-                forecast = Forecast(Kind.START, at, centre, scale(7_200.0), scale(14_400.0))
+                forecast = Forecast(Kind.START, time, centre, scale(7_200.0), scale(14_400.0))
                 calibration.record(key, forecast)
-                calibration.resolve(forecast, at + 10_800.0 + late)
+                calibration.resolve(forecast, time + 10_800.0 + late)
     calibration.begin(1e6)
     return calibration.shifts[Group.START]
 
 
-def test_ends_do_not_swing_with_a_long_queue() -> None:
+def test_interval_ends_do_not_swing_with_a_long_queue() -> None:
     """2,400 starts are judged as the few that are independent in 12 h, not as thousands."""
     low, high = shifts_of_a_queue([CLASS])
     assert -0.5 < low < 0.0 < high < 0.5
@@ -159,16 +159,16 @@ def test_ends_do_not_swing_with_a_long_queue() -> None:
 
 @pytest.mark.slow
 def test_a_queue_of_several_classes_errs_together() -> None:
-    """Five times as many starts at a time move the ends by no more than the root of five."""
+    """Five times as many simultaneous starts move the ends by at most the root of five."""
     classes: list[Class] = [("start", "2", "1", "samples", str(sort)) for sort in range(5)]
-    one, several = shifts_of_a_queue([CLASS]), shifts_of_a_queue(classes)
-    ratio = np.divide(several, one)
+    single, several = shifts_of_a_queue([CLASS]), shifts_of_a_queue(classes)
+    ratio = np.divide(several, single)
     assert (ratio > 1.0).all()
     assert (ratio < 5.0**0.5 + 0.2).all()
 
 
 @pytest.mark.parametrize(("event", "before"), [("submission", 20.0), ("restart", 0.0)])
-def test_starts_are_judged_apart_from_those_of_other_events(event: str, before: float) -> None:
+def test_starts_are_judged_separately_by_event(event: str, before: float) -> None:
     """A job that was submitted just before each round, or forty stopped ones that wait as well,
     once made the ends of all other starts move much less.
     """
@@ -177,8 +177,8 @@ def test_starts_are_judged_apart_from_those_of_other_events(event: str, before: 
     assert shifts_of_a_queue([CLASS], others, before) == pytest.approx(alone)
 
 
-def test_each_end_is_judged_when_it_has_passed() -> None:
-    """Of two like ones, both known at 700, the one that came at 550 would else count first."""
+def test_each_interval_end_is_judged_when_it_has_passed() -> None:
+    """Otherwise, of two equal ones known at 700, the one resolved at 550 would count first."""
     calibration = Calibration()
     calibration.begin(0.0)
     right = Forecast(Kind.END, 0.0, scale(600.0), scale(500.0), scale(700.0))
@@ -225,14 +225,14 @@ def test_kaplan_meier_of_complete_data_is_the_plain_quantile() -> None:
     assert (low, mid, high) == (10.0, 50.0, 90.0)
 
 
-def test_kaplan_meier_by_hand() -> None:
+def test_kaplan_meier_matches_values_by_hand() -> None:
     """Deaths at 1 and 3 of 4 patients, one lost at 2: survival 3/4 after 1, 3/8 after 3."""
     values, true = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 0.0, 1.0, 0.0])
     assert kaplan_meier(values, np.ones(4), true, (0.25, 0.5, 0.625)) == (1.0, 3.0, 3.0)
 
 
 @given(st.floats(0.0, 1e6))
-def test_the_scale_can_be_undone(seconds: float) -> None:
+def test_the_scale_is_invertible(seconds: float) -> None:
     assert unscale(scale(seconds)) == pytest.approx(seconds, abs=1e-6, rel=1e-9)
 
 
@@ -265,14 +265,14 @@ def test_the_state_survives_a_restart() -> None:
         },
     ],
 )
-def test_a_damaged_state_is_left_out(damaged_state: dict[str, object]) -> None:
+def test_a_damaged_state_is_ignored(damaged_state: dict[str, object]) -> None:
     calibration = Calibration()
     calibration.restore(damaged_state)
     assert calibration.as_dict() == Calibration().as_dict()
 
 
 @pytest.mark.parametrize(
-    ("below", "above", "tails"),
+    ("share_below", "share_above", "tails"),
     [
         (0.5, 0.5, (0.1, 0.1)),
         (0.0, 0.3, (0.0, 0.2)),
@@ -280,14 +280,14 @@ def test_a_damaged_state_is_left_out(damaged_state: dict[str, object]) -> None:
         (0.05, 0.1, (0.05, 0.1)),
     ],
 )
-def test_what_one_end_cannot_leave_out_the_other_does(
-    below: float, above: float, tails: tuple[float, float]
+def test_an_end_compensates_for_what_the_other_cannot_exclude(
+    share_below: float, share_above: float, tails: tuple[float, float]
 ) -> None:
-    assert split_tails(below, above) == pytest.approx(tails)
+    assert split_tails(share_below, share_above) == pytest.approx(tails)
 
 
 def of_outcomes(late: int, residual: float = 1.0) -> Calibration:
-    """200 starts, ``late`` of every 20 of them late; all others come exactly when expected."""
+    """Return a calibration after 200 starts: ``late`` of every 20 are late, the others exact."""
     calibration = Calibration()
     for i in range(200):
         calibration.begin(36_000.0 * i)
@@ -302,8 +302,8 @@ def of_outcomes(late: int, residual: float = 1.0) -> Calibration:
     return calibration
 
 
-def test_a_point_mass_makes_no_interval_too_wide() -> None:
-    """It held 94 % where 30 % are late: equal tails leave nothing out below the mass."""
+def test_a_point_mass_does_not_widen_intervals_too_much() -> None:
+    """Regression: it covered 94 % if 30 % are late: equal tails exclude nothing below the mass."""
     result = of_outcomes(6).interval(CLASS, 1e9, EXACT)
     assert (result.low, result.middle) == pytest.approx((0.0, 0.0), abs=1e-9)
     late = np.sort([1.0 * (1 + i / 2e3) for i in range(200) if i % 20 < 6])
@@ -312,7 +312,7 @@ def test_a_point_mass_makes_no_interval_too_wide() -> None:
     assert not result.sure
 
 
-def test_what_mostly_comes_when_expected_is_certain() -> None:
+def test_predictions_that_mostly_come_true_exactly_are_certain() -> None:
     result = of_outcomes(3).interval(CLASS, 1e9, EXACT)
     assert result.sure
     assert (result.low, result.high) == pytest.approx((0.0, 0.0), abs=1e-9)
@@ -320,8 +320,8 @@ def test_what_mostly_comes_when_expected_is_certain() -> None:
     assert of_outcomes(6, 0.05).interval(CLASS, 1e9, EXACT, margin=0.1).sure
 
 
-def test_ends_of_sure_predictions_move_alone() -> None:
-    """Of sure ones half are late: those after them get a width; others keep theirs."""
+def test_ends_of_certain_predictions_move_separately() -> None:
+    """Half of the certain ones are late: later ones get a width, and others keep theirs."""
     calibration = of_outcomes(3)
     assert calibration.interval(CLASS, 1e9, EXACT).high == pytest.approx(0.0, abs=1e-9)
     for i in range(100):
@@ -335,7 +335,7 @@ def test_ends_of_sure_predictions_move_alone() -> None:
 
 
 def test_ends_move_beyond_all_outcomes() -> None:
-    """Their quantiles bound the ends of before, however often they were wrong."""
+    """Regression: quantiles of outcomes bounded the ends, however often these were wrong."""
     calibration = Calibration({CLASS[:depth]: [-1.0, -0.5, 0.0, 0.5, 1.0] for depth in (2, 3, 4)})
     usual = calibration.interval(CLASS, 0.0, EXACT)
     calibration.shifts[Group.START] = 0.0, MAX_SHIFT
@@ -357,27 +357,27 @@ def test_shifts_stay_within_bounds() -> None:
         assert calibration.shifts[Group.END][0] == bound
 
 
-def test_every_published_interval_counts_alike() -> None:
-    """Half of them begin too late; by weight it is less than a tenth, as those of one job."""
+def test_every_published_interval_counts_equally() -> None:
+    """Half of them begin too late, but by weight less than a tenth, since they are of one job."""
     calibration = Calibration()
     for i in range(400):
-        at = 1e5 * i
-        right = Forecast(Kind.END, at, 9.0, 1.0, 9.5)
-        early_forecast = Forecast(Kind.END, at, 9.0, 8.0, 9.5)
+        time = 1e5 * i
+        right = Forecast(Kind.END, time, 9.0, 1.0, 9.5)
+        early_forecast = Forecast(Kind.END, time, 9.0, 8.0, 9.5)
         calibration.record(("end", "4", "3", "samples"), right)
         calibration.record(
             ("end", "4", "3", "samples"),
             early_forecast,
-            [Forecast(Kind.END, at - 9e3, 9.0, 8.0, 9.5)],
+            [Forecast(Kind.END, time - 9e3, 9.0, 8.0, 9.5)],
         )
         assert early_forecast.weight < 0.11 * right.weight
         for forecast in (right, early_forecast):
-            calibration.resolve(forecast, at + 600.0)
-        calibration.begin(at + 9e4)
+            calibration.resolve(forecast, time + 600.0)
+        calibration.begin(time + 9e4)
     assert calibration.shifts[Group.END][0] == MAX_SHIFT
 
 
-def test_shares_of_limits_are_learnt() -> None:
+def test_shares_of_time_limits_are_learnt() -> None:
     rng = np.random.default_rng(0)
     shares = LimitShares()
     assert shares.median == pytest.approx(USUAL_SHARE)
@@ -416,7 +416,7 @@ def test_damaged_shares_of_limits_are_skipped(state: object) -> None:
     assert shares == LimitShares()
 
 
-def test_arrivals_are_counted_once_they_were_watched_long_enough() -> None:
+def test_arrivals_are_counted_after_a_minimum_of_observation() -> None:
     arrivals = Arrivals()
     for i in range(100):
         arrivals.note(30.0 * i)
@@ -429,9 +429,9 @@ def test_arrivals_are_counted_once_they_were_watched_long_enough() -> None:
     assert like.max() < 5
 
 
-def test_one_job_that_waits_for_long_counts_as_few() -> None:
-    """Of 200 rounds that expect its start in 10 minutes, each with its own outcome, late by hours:
-    what is ahead, or behind, has doubled seven times.
+def test_one_job_that_waits_long_counts_as_few_predictions() -> None:
+    """In 200 rounds its start is expected in 10 minutes but comes hours late: the time ahead, or
+    waited, doubles seven times.
     """
     calibration = Calibration()
     centre = scale(600.0)
@@ -444,9 +444,9 @@ def test_one_job_that_waits_for_long_counts_as_few() -> None:
     assert 2.0 < sum(kept_forecast.weight for kept_forecast in forecasts) < 8.0
 
 
-def test_a_start_is_corrected_only_where_outcomes_are_clear() -> None:
-    """Half are on time; of ends the median is always corrected, but for those by past runs."""
-    for kind, source, expected in (
+def test_a_start_is_corrected_only_if_outcomes_are_clear() -> None:
+    """Half are on time. The median of ends is always corrected, except of those by past runs."""
+    for kind, source, middle in (
         (Kind.START, "samples", 0.0),
         (Kind.END, "time limit", 1.0),
         (Kind.END, "past runs", 0.0),
@@ -454,50 +454,50 @@ def test_a_start_is_corrected_only_where_outcomes_are_clear() -> None:
         calibration = Calibration()
         key: Class = (kind.value, "2", "1", source)
         for i in range(200):
-            at = 36_000.0 * i
-            calibration.begin(at)
-            forecast = Forecast(kind, at, 3.0, 3.0, 3.0)
+            time = 36_000.0 * i
+            calibration.begin(time)
+            forecast = Forecast(kind, time, 3.0, 3.0, 3.0)
             calibration.record(key, forecast)
-            calibration.resolve(forecast, at + unscale(3.0 + (1.0 if i % 20 < 11 else 0.0)))
+            calibration.resolve(forecast, time + unscale(3.0 + (1.0 if i % 20 < 11 else 0.0)))
         calibration.begin(1e9)
-        assert calibration.interval(key, 1e9, EXACT).middle == pytest.approx(expected, abs=0.01)
+        assert calibration.interval(key, 1e9, EXACT).middle == pytest.approx(middle, abs=0.01)
 
 
-def test_sorts_of_waiting_jobs() -> None:
+def test_waiting_jobs_are_classified() -> None:
     assert sort_of(wide=False, wait_seconds=10.0, seconds_ahead=20.0) == "narrow"
     assert sort_of(wide=True, wait_seconds=30.0, seconds_ahead=20.0) == "wide overdue"
 
 
 @pytest.mark.parametrize("event", [PredictedEvent.SUBMISSION, PredictedEvent.RESTART])
-def test_starts_of_three_kinds_are_learnt_from_apart(event: PredictedEvent) -> None:
-    """Of one kind all come soon; starts of jobs that have waited come when expected."""
+def test_three_classes_of_starts_are_learnt_separately(event: PredictedEvent) -> None:
+    """Starts of one event come early; starts of jobs that have waited come when expected."""
     keys = [
-        class_of(of, 3600.0, 0.1, RunTimeSource.SAMPLES, 60.0, 360.0, "narrow")
-        for of in (PredictedEvent.START, event)
+        class_of(start_kind, 3600.0, 0.1, RunTimeSource.SAMPLES, 60.0, 360.0, "narrow")
+        for start_kind in (PredictedEvent.START, event)
     ]
     calibration = Calibration()
     centre = scale(3600.0)
     for i in range(100):
-        at = 1e5 * i
-        calibration.begin(at)
+        time = 1e5 * i
+        calibration.begin(time)
         for key, seconds in zip(keys, (3600.0, 360.0), strict=True):
-            forecast = Forecast(Kind.START, at, centre, centre - 0.1, centre + 0.1)
+            forecast = Forecast(Kind.START, time, centre, centre - 0.1, centre + 0.1)
             calibration.record(key, forecast)
-            calibration.resolve(forecast, at + seconds)
+            calibration.resolve(forecast, time + seconds)
     calibration.begin(1e8)
     assert calibration.shifts[Group.START][0] < 0.0 < calibration.shifts[Group(event.value)][0]
-    start, other = (calibration.interval(key, 1e8, EXACT).middle for key in keys)
-    assert (start, other) == pytest.approx((0.0, scale(360.0) - centre))
+    start, event_middle = (calibration.interval(key, 1e8, EXACT).middle for key in keys)
+    assert (start, event_middle) == pytest.approx((0.0, scale(360.0) - centre))
 
 
-def test_whose_start_it_is() -> None:
+def test_starts_are_assigned_to_classes() -> None:
     assert start_event(has_run=False, wait_seconds=0.0) is PredictedEvent.SUBMISSION
     assert start_event(has_run=False, wait_seconds=3600.0) is PredictedEvent.START
     assert start_event(has_run=True, wait_seconds=0.0) is PredictedEvent.RESTART
 
 
 def a_week(days: int) -> Arrivals:
-    """Each day 40 jobs between 9 and 10, and one in every other hour."""
+    """Return arrivals of 40 jobs between 9 and 10 each day, and of one in every other hour."""
     arrivals = Arrivals()
     arrivals.watch(0.0)
     for hour in range(HOURS * days):
@@ -508,8 +508,8 @@ def a_week(days: int) -> Arrivals:
     return arrivals
 
 
-def test_jobs_come_as_they_did_at_this_hour() -> None:
-    """At 8:30 of the eighth day: one in half an hour, then 40 in an hour, nearly."""
+def test_expected_arrivals_follow_the_hour_of_the_day() -> None:
+    """At 8:30 on the eighth day: about one job in half an hour, then nearly 40 in an hour."""
     arrivals = a_week(7)
     now = 7 * 86400.0
     for half in range(18):
@@ -524,7 +524,7 @@ def test_jobs_come_as_they_did_at_this_hour() -> None:
     assert ((times >= 5400.0) & (times < 7200.0)).sum(axis=1).mean() < 3.0
 
 
-def test_hours_are_told_apart_after_three_days() -> None:
+def test_hours_are_distinguished_after_three_days() -> None:
     assert not a_week(2).by_hour
     assert HISTORY_SECONDS == 3 * 86400.0
     young = a_week(2)
@@ -543,7 +543,7 @@ def test_few_submissions_hardly_differ_from_the_mean() -> None:
     assert usual.max() / usual.min() < 1.3
 
 
-def test_the_hours_survive_a_restart() -> None:
+def test_hourly_counts_survive_a_restart() -> None:
     arrivals, restored_arrivals = a_week(4), Arrivals()
     restored_arrivals.restore(json.loads(json.dumps(arrivals.as_dict())))
     assert restored_arrivals.by_hour
@@ -555,8 +555,8 @@ def test_the_hours_survive_a_restart() -> None:
         assert young.as_dict() == Arrivals().as_dict()
 
 
-def test_just_after_a_restart_jobs_come_as_usual_at_that_hour() -> None:
-    """For half an hour none used to be expected."""
+def test_arrivals_just_after_a_restart_follow_the_usual_hour() -> None:
+    """Regression: no arrivals were expected for half an hour."""
     arrivals = Arrivals()
     arrivals.restore(a_week(7).as_dict())
     now = 7 * 86400.0 + 9 * 3600.0
@@ -566,16 +566,18 @@ def test_just_after_a_restart_jobs_come_as_usual_at_that_hour() -> None:
     assert ((times >= 3600.0) & (times < 7200.0)).sum(axis=1).mean() < 3.0
 
 
-def test_the_prior_has_every_family() -> None:
+def test_the_prior_contains_every_family() -> None:
     for policy in ("hops", "slurm", "srtf"):
         prior = prior_of(traits_of(policy))
         assert {key[0] for key in prior} == set(PredictedEvent)
         assert all(list(values) == sorted(values) for values in prior.values())
 
 
-def test_starts_are_told_the_more_exactly_the_less_playouts_differ() -> None:
-    """In a long queue run times average out: playouts differ by less, and so do outcomes. All that
-    differed by more than a factor of e were one class: its intervals were too wide for long queues.
+def test_intervals_narrow_as_playouts_agree() -> None:
+    """In a long queue run times average out: playouts differ by less, and so do outcomes.
+
+    Regression: all that differed by more than a factor of e were one class, whose intervals were
+    too wide for long queues.
     """
     prior = prior_of(traits_of("slurm"))
     wide = []
@@ -587,13 +589,15 @@ def test_starts_are_told_the_more_exactly_the_less_playouts_differ() -> None:
     assert wide[-1] > 2.5 * wide[0]
 
 
-def test_a_prior_is_made_of_classes_with_enough_residuals() -> None:
+def test_a_prior_contains_classes_with_enough_residuals() -> None:
     prior = learn_prior(Residual(traits_of("hops"), CLASS, i / 100.0) for i in range(100))
     assert set(prior["elastic"]) == {"start/2", "start/2/1", "start/2/1/samples"}
     assert not learn_prior([Residual(traits_of("hops"), CLASS, 1.0)])["elastic"]
 
 
-def test_what_was_said_at_submission_counts_among_the_starts_of_a_prior() -> None:
-    said = ("submission", *CLASS[1:])
-    prior = learn_prior(Residual(traits_of("hops"), said, i / 100.0) for i in range(100))["elastic"]
+def test_predictions_at_submission_count_among_the_starts_of_a_prior() -> None:
+    submission_class = ("submission", *CLASS[1:])
+    prior = learn_prior(
+        Residual(traits_of("hops"), submission_class, i / 100.0) for i in range(100)
+    )["elastic"]
     assert prior["start/2/1"] == prior["submission/2/1"]

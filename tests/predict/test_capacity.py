@@ -1,4 +1,4 @@
-"""What a reading tells of GPUs that come and go beside hops' jobs."""
+"""GPUs that other jobs and reservations take and return, from a reading."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def reading(node: NodeReading, *jobs: JobReading, holders: tuple[Holder, ...] = 
         (replace(NODE, usable=False), ()),
     ],
 )
-def test_reservations_take_gpus_and_give_them_back(
+def test_reservations_take_gpus_and_return_them(
     node: NodeReading, changes: tuple[tuple[float, int], ...]
 ) -> None:
     assert capacity_of(reading(node)) == Capacity(changes)
 
 
-def test_a_reservation_that_a_job_asks_for_takes_nothing() -> None:
+def test_a_reservation_that_a_job_requests_takes_nothing() -> None:
     job = JobReading(
         JobId("1"), UserName("u"), 1, "train", "hops:reqs=1", "p", SlurmState.PENDING, 0.0,
         reservation="day",
@@ -52,8 +52,8 @@ def test_a_reservation_that_a_job_asks_for_takes_nothing() -> None:
     assert capacity_of(reading(node, job)) == Capacity()
 
 
-def test_plain_jobs_count_on_nodes_of_hops_alone() -> None:
-    """Two of its three GPUs are on a node that hops does not schedule."""
+def test_plain_jobs_count_on_hops_nodes_only() -> None:
+    """Two of the job's three GPUs are on a node that hops does not schedule."""
     node = replace(NODE, foreign_gpus=1)
     assert capacity_of(reading(node, holders=(PLAIN,))).plain == (PlainJob(1, 100.0, 600.0),)
     assert capacity_of(reading(NODE, holders=(PLAIN,))).plain == ()

@@ -31,9 +31,9 @@ SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schema"
 TABLE = {T: ThroughputTable({1: 1.0}, {2: 1.0})}
 
 
-def job(name: str, seconds: float, gpus: int, *, runs: bool = False, at: float = 0.0) -> Job:
+def job(name: str, seconds: float, gpus: int, *, runs: bool = False, submit: float = 0.0) -> Job:
     return Job(
-        JobId(name), USER, at, 0.0, (gpus,), TABLE, samples=seconds * gpus,
+        JobId(name), USER, submit, 0.0, (gpus,), TABLE, samples=seconds * gpus,
         running=Allocation(((N0, gpus),)) if runs else Allocation(),
     )  # fmt: skip
 
@@ -67,7 +67,7 @@ def is_valid(document: Any, schema: str) -> bool:
     ).is_valid(document)
 
 
-def test_what_runs_ends_and_what_waits_starts_then() -> None:
+def test_running_jobs_have_ends_and_waiting_jobs_starts() -> None:
     predictions = outlook()
     assert predictions.document is None
     assert predictions.row(JobId("1")) is None
@@ -103,12 +103,12 @@ def test_errors_are_counted_when_predictions_come_true() -> None:
     assert starts["seconds"] == pytest.approx(50.0, abs=6.0)
 
 
-def test_a_job_that_ran_between_two_sets_has_started() -> None:
+def test_a_job_that_ran_between_two_sets_counts_as_started() -> None:
     predictions = outlook()
     short = job("1", 20.0, 4)
     predictions.predict(round_report(100.0, job("2", 500.0, 4, runs=True), short))
-    ended = replace(record(short, 700.0, end=690.0), run_seconds=25.0)
-    predictions.predict(round_report(700.0, ended_records=(ended,)))
+    ended_record = replace(record(short, 700.0, end=690.0), run_seconds=25.0)
+    predictions.predict(round_report(700.0, ended_records=(ended_record,)))
     document = predictions.document
     assert document is not None
     starts = document["errors"]["start"]
@@ -116,7 +116,7 @@ def test_a_job_that_ran_between_two_sets_has_started() -> None:
     assert starts["seconds"] == pytest.approx(65.0, abs=6.0)  # 665 s, in place of 600 s
 
 
-def test_a_cancelled_job_is_no_outcome() -> None:
+def test_a_cancelled_job_is_not_an_outcome() -> None:
     predictions = outlook()
     predictions.predict(round_report(100.0, job("1", 500.0, 4, runs=True)))
     predictions.predict(round_report(200.0))
@@ -126,9 +126,9 @@ def test_a_cancelled_job_is_no_outcome() -> None:
     assert predictions.row(JobId("1")) is None
 
 
-def test_what_a_round_did_counts() -> None:
+def test_the_effect_of_a_round_counts() -> None:
     waits, runs = job("1", 10.0, 2), job("2", 10.0, 4, runs=True)
-    before = round_report(0.0, waits, runs).snapshot
+    old_snapshot = round_report(0.0, waits, runs).snapshot
     outcomes = [
         StepOutcome(Step(runs.id, StepKind.PREEMPT, current=runs.running), OutcomeStatus.DONE),
         StepOutcome(
@@ -137,14 +137,14 @@ def test_what_a_round_did_counts() -> None:
             Allocation(((N0, 2),)),
         ),
     ]
-    snapshot = apply_outcomes(before, outcomes)
+    snapshot = apply_outcomes(old_snapshot, outcomes)
     assert [job_after.running.gpus for job_after in snapshot.jobs] == [2, 0]
     assert snapshot.nodes[0].idle == 2
     failures = [replace(outcome, status=OutcomeStatus.FAILED) for outcome in outcomes]
-    assert apply_outcomes(before, failures) == before
+    assert apply_outcomes(old_snapshot, failures) == old_snapshot
 
 
-def test_when_a_job_would_start() -> None:
+def test_when_predicts_the_start_of_a_new_job() -> None:
     predictions = outlook()
     request = JobRequest(USER, (4,), samples=40.0, workload=NET)
     assert predictions.predict_start(request) is None
@@ -159,7 +159,7 @@ def test_when_a_job_would_start() -> None:
     assert free["expected"] == pytest.approx(100.0, abs=2.0)
 
 
-def test_the_answer_to_when_is_as_its_schema_says() -> None:
+def test_the_answer_to_when_conforms_to_its_schema() -> None:
     predictions = outlook()
     predictions.predict(round_report(100.0, job("1", 500.0, 3, runs=True)))
     answer = when(predictions, USER, {"comment": "hops:reqs=1,4", "time_limit_seconds": 3600.0})
@@ -168,9 +168,9 @@ def test_the_answer_to_when_is_as_its_schema_says() -> None:
     assert not is_valid(answer | {"ways": []}, "when")
 
 
-def test_no_time_is_told_more_exactly_than_hopsd_sees_it() -> None:
-    """Progress is as old as the last report and the last look: an end "in 20 s, give or take 1 s"
-    was wrong on the demo two times in three."""
+def test_no_prediction_is_more_exact_than_hopsds_observations() -> None:
+    """Progress is as old as the last report and reading: in the demo, two of three ends predicted
+    "in 20 s, give or take 1 s" were wrong."""
     predictions = outlook()
     running = round_report(100.0, job("1", 20.0, 4, runs=True), job("2", 50.0, 4))
     predictions.predict(replace(running, refresh_seconds=3.0))
@@ -185,32 +185,32 @@ def test_asking_changes_no_prediction() -> None:
     plain, with_queries = outlook(), outlook()
     for predictions in (plain, with_queries):
         predictions.predict(round_report(100.0, job("1", 500.0, 3, runs=True)))
-    before = with_queries.state()
+    old_state = with_queries.state()
     with_queries.predict_start(JobRequest(USER, (4,)))
-    assert with_queries.state() == before == plain.state()
+    assert with_queries.state() == old_state == plain.state()
 
 
 def test_the_thread_predicts_the_newest_offer_and_ends() -> None:
     predictions = outlook()
     for now in (100.0, 200.0, 300.0):
         predictions.offer(round_report(now, job("1", 5000.0, 4, runs=True)))
-    until = time.monotonic() + 30.0
+    deadline = time.monotonic() + 30.0
     while (predictions.document or {"at": 0.0})["at"] < 300.0:
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         time.sleep(0.01)
     predictions.close()
     assert predictions._thread is not None
     assert not predictions._thread.is_alive()
 
 
-def test_a_defect_of_one_set_does_not_end_the_thread() -> None:
+def test_a_defect_in_one_set_does_not_end_the_thread() -> None:
     predictions = outlook()
     good = round_report(100.0, job("1", 5000.0, 4, runs=True))
     predictions.offer(replace(good, snapshot=None))  # type: ignore[arg-type]
-    until = time.monotonic() + 30.0
+    deadline = time.monotonic() + 30.0
     while predictions.document is None:
         predictions.offer(good)
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         time.sleep(0.01)
     predictions.close()
 
@@ -219,7 +219,7 @@ def test_calibration_survives_a_restart() -> None:
     predictions = outlook()
     now = 0.0
     for number in range(30):
-        short_job = job(str(number), 100.0, 4, runs=True, at=now)
+        short_job = job(str(number), 100.0, 4, runs=True, submit=now)
         predictions.predict(round_report(now, short_job))
         predictions.predict(
             round_report(
@@ -248,21 +248,23 @@ def restarted(predictions: Outlook, dsn: str) -> Outlook:
     return second_outlook
 
 
-def train_in_turn(predictions: Outlook, source: Job, expected: Expectation | None) -> None:
+def train_in_turn(predictions: Outlook, source: Job, expectation: Expectation | None) -> None:
     """Let 40 jobs like ``source`` run in turn, for 900 to 1,100 s."""
     for number in range(40):
         now, seconds = 2000.0 * number, 900.0 + 200.0 * (number * 7 % 40) / 39
         ran = replace(source, id=JobId(f"old{number}"), submit=now)
-        known = {} if expected is None else {ran.id: expected}
-        predictions.predict(replace(round_report(now, ran), expected=known))
-        ended = record(ran, now + seconds, end=now + seconds)
-        predictions.predict(round_report(now + 1500.0, ended_records=(ended,)))
+        expectations = {} if expectation is None else {ran.id: expectation}
+        predictions.predict(replace(round_report(now, ran), expected=expectations))
+        ended_record = record(ran, now + seconds, end=now + seconds)
+        predictions.predict(round_report(now + 1500.0, ended_records=(ended_record,)))
 
 
-def end_of(predictions: Outlook, running: Job, expected: Expectation | None) -> tuple[float, float]:
-    """In how many seconds the job is expected to end, and the length of the interval."""
-    known = {} if expected is None else {running.id: expected}
-    predictions.predict(replace(round_report(1e5, running), expected=known))
+def end_of(
+    predictions: Outlook, running: Job, expectation: Expectation | None
+) -> tuple[float, float]:
+    """Return the seconds until the job's expected end, and the length of the interval."""
+    expectations = {} if expectation is None else {running.id: expectation}
+    predictions.predict(replace(round_report(1e5, running), expected=expectations))
     row = predictions.row(running.id)
     assert row is not None
     return row["expected"] - 1e5, row["high"] - row["low"]
@@ -270,8 +272,8 @@ def end_of(predictions: Outlook, running: Job, expected: Expectation | None) -> 
 
 @pytest.mark.live
 def test_the_share_of_limits_that_jobs_use_survives_a_restart(database: str) -> None:
-    """Forty jobs used a tenth of their limits. After a restart, the next one was predicted from the
-    share that jobs use elsewhere.
+    """Forty jobs use a tenth of their limits. Regression: after a restart, the next job was
+    predicted from the share that jobs use elsewhere.
     """
     learnt = outlook()
     limited = replace(job("new", 0.0, 4, runs=True), samples=None, time_limit_seconds=10_000.0)
@@ -281,9 +283,9 @@ def test_the_share_of_limits_that_jobs_use_survives_a_restart(database: str) -> 
 
 
 @pytest.mark.live
-def test_how_wrong_past_runs_proved_survives_a_restart(database: str) -> None:
-    """Past runs tell 400 to 2,500 s, but forty jobs took about 1,000 s. After a restart, intervals
-    were as wide as past runs tell.
+def test_the_errors_of_past_runs_survive_a_restart(database: str) -> None:
+    """Past runs give 400 to 2,500 s, but forty jobs took about 1,000 s. Regression: after a
+    restart, intervals were as wide as for past runs alone.
     """
     learnt = outlook()
     plain = replace(job("new", 0.0, 4, runs=True), samples=None)
@@ -294,8 +296,8 @@ def test_how_wrong_past_runs_proved_survives_a_restart(database: str) -> None:
 
 
 def test_another_policy_continues_with_what_does_not_depend_on_it() -> None:
-    """A new policy began with nothing, which then replaced what had been saved; after a restart it
-    was corrected for the errors of the old policy's playouts.
+    """Regression: a new policy started empty, which then replaced the saved state. After a restart
+    it was corrected for the errors of the old policy's playouts.
     """
     learnt = outlook()
     learnt.restore(None)
@@ -310,15 +312,15 @@ def test_another_policy_continues_with_what_does_not_depend_on_it() -> None:
     assert sum(other.state()["arrivals"]["counts"]) == 39.0
 
 
-def test_an_outlook_that_has_read_no_state_yet_leaves_that_to_its_successor() -> None:
-    """As on a standby, whose configuration is read again."""
+def test_an_outlook_without_a_state_lets_its_successor_read_it() -> None:
+    """This happens on a standby that reads its configuration again."""
     state = outlook().state() | {"past_run_errors": [0.5] * 9}
     other = outlook().successor("slurm-multifactor", PriorityName.LATENCY_RATIO)
     other.restore(state)
     assert other.state() == state
 
 
-def test_what_is_there_at_first_is_no_arrival_and_what_comes_later_is() -> None:
+def test_initial_jobs_are_not_arrivals_but_later_ones_are() -> None:
     predictions = outlook()
     predictions.predict(round_report(100.0, job("1", 9000.0, 2, runs=True)))
     assert predictions.state()["arrivals"]["counts"] == [0.0] * 24
@@ -326,8 +328,8 @@ def test_what_is_there_at_first_is_no_arrival_and_what_comes_later_is() -> None:
     assert sum(predictions.state()["arrivals"]["counts"]) == 1.0
 
 
-def test_a_job_that_is_not_submitted_yet_keeps_its_users_limits() -> None:
-    """One job of the account at a time: it would start when the running one ends."""
+def test_an_unsubmitted_job_obeys_its_users_limits() -> None:
+    """The account runs one job at a time, so the job would start when the running one ends."""
     predictions = outlook()
     report = round_report(100.0, job("1", 500.0, 1, runs=True))
     limit = Limit("acc", frozenset({JobId("1")}), count=1)

@@ -52,7 +52,7 @@ def test_a_waiting_job_starts_when_the_job_before_it_ends(policy: str) -> None:
     assert predictions["3", "start"].expected == pytest.approx(1500.0, abs=20.0)
 
 
-def test_backfill_lets_a_short_job_go_first_only_where_it_delays_nobody() -> None:
+def test_backfill_lets_a_short_job_overtake_only_if_it_delays_nobody() -> None:
     jobs = [
         job("1", 300.0, 3, gpus_by_node={"n0": 3}, submit=-10.0),
         job("2", 200.0, 4, submit=-5.0),
@@ -65,7 +65,7 @@ def test_backfill_lets_a_short_job_go_first_only_where_it_delays_nobody() -> Non
     assert predictions["long", "start"].expected >= 1499.0
 
 
-def test_fifo_lets_nobody_overtake() -> None:
+def test_under_fifo_no_job_overtakes() -> None:
     jobs = [
         job("1", 300.0, 3, gpus_by_node={"n0": 3}, submit=-10.0),
         job("2", 200.0, 4, submit=-5.0),
@@ -79,7 +79,7 @@ def test_a_job_that_fits_no_server_of_a_timetable_has_no_start() -> None:
     assert ("1", "start") not in predict("slurm", situation(jobs, (4,)))
 
 
-def test_a_preemptive_policy_lets_a_short_job_start_when_the_round_ends() -> None:
+def test_a_preemptive_policy_starts_a_short_job_when_the_round_ends() -> None:
     jobs = [
         job("1", 50_000.0, 4, gpus_by_node={"n0": 4}, submit=-10.0),
         job("2", 60.0, 4, submit=-5.0),
@@ -93,7 +93,7 @@ def test_a_preemptive_policy_lets_a_short_job_start_when_the_round_ends() -> Non
 def test_a_job_behind_a_limit_starts_when_it_has_room_and_delays_nobody(
     policy: str, bound: dict[str, int]
 ) -> None:
-    """Two GPUs of the account at most, or two jobs: one runs, one more may start, the third when
+    """The account may have two GPUs or jobs: one runs, one more may start, the third when
     the first ends.
     """
     jobs = [
@@ -109,7 +109,7 @@ def test_a_job_behind_a_limit_starts_when_it_has_room_and_delays_nobody(
         assert predictions[name, "start"].expected == pytest.approx(1000.0, abs=2.0)
 
 
-def test_a_limit_that_others_use_up_leaves_no_start() -> None:
+def test_a_limit_used_up_by_others_leaves_no_start() -> None:
     jobs = [job("1", 300.0, 2, submit=-10.0)]
     limits = (Limit("acc", frozenset({JobId("1")}), gpus=1),)
     assert ("1", "start") not in predict("hops", situation(jobs, limits=limits))
@@ -117,7 +117,7 @@ def test_a_limit_that_others_use_up_leaves_no_start() -> None:
 
 @pytest.mark.parametrize("policy", ["hops", "hops+", "srtf"])
 def test_a_job_that_would_run_into_a_reservation_waits_for_its_end(policy: str) -> None:
-    """All four GPUs are reserved in 500 s for 1,000 s: one of 200 s starts, one of 3,600 s not."""
+    """All four GPUs are reserved from 500 s for 1,000 s: 200 s fit before that, 3,600 s do not."""
     jobs = [job("short", 200.0, 2, limit=300.0), job("long", 3000.0, 2, limit=3600.0)]
     with_reservation = replace(situation(jobs), capacity=Capacity(((500.0, -4), (1500.0, 4))))
     predictions = predict(policy, with_reservation)
@@ -125,8 +125,8 @@ def test_a_job_that_would_run_into_a_reservation_waits_for_its_end(policy: str) 
     assert predictions["long", "start"].expected == pytest.approx(2500.0, abs=110.0)
 
 
-def test_gpus_come_back_when_maintenance_ends() -> None:
-    """Of two servers one is in the snapshot, full for long; the other comes back in 700 s."""
+def test_gpus_return_when_maintenance_ends() -> None:
+    """One server is in the snapshot and long full; the other returns in 700 s."""
     jobs = [
         job("1", 90_000.0, 4, gpus_by_node={"n0": 4}, submit=-10.0, preemptible=False),
         job("2", 200.0, 4, submit=-5.0),
@@ -135,8 +135,8 @@ def test_gpus_come_back_when_maintenance_ends() -> None:
     assert predict("hops", maintenance)["2", "start"].expected == pytest.approx(1700.0, abs=110.0)
 
 
-def test_plain_jobs_give_their_gpus_back() -> None:
-    """Four GPUs, all of a plain job that ends in 900 s at the latest."""
+def test_plain_jobs_return_their_gpus() -> None:
+    """All four GPUs belong to a plain job that ends in 900 s at the latest."""
     situation_of_one = situation([job("1", 200.0, 4)])
     plain = Capacity(plain=(PlainJob(4, 100.0, 1000.0),))
     situation_of_one = replace(
@@ -152,7 +152,7 @@ def test_an_elastic_job_takes_more_gpus_when_they_are_free() -> None:
         job("2", 30.0, 3, gpus_by_node={"n0": 3}),
     ]
     end = predict("hops", situation(jobs))["1", "end"]
-    # After the round, or sooner, it has all four: 100 s on one, 300 s of work on four.
+    # By the end of the round it has all four: 100 s on one, then 300 s of work on four.
     assert 1000.0 + 90.0 <= end.expected <= 1000.0 + 250.0
 
 
@@ -169,15 +169,15 @@ def playout_of(situation: Situation) -> Playout:
 
 
 def test_a_step_ends_with_the_round() -> None:
-    """Steps of 2.5 % of the time ahead went 65 s past it, and so did the starts then."""
+    """Regression: steps of 2.5 % of the time ahead, and so the starts, went 65 s past the round."""
     playout = playout_of(situation([job("1", 9e4, 4, gpus_by_node={"n0": 4}), job("2", 9e4, 4)]))
     playout._clock[:], playout._boundary[:] = 2990.0, 3000.0
     assert playout._step()
     assert playout._clock.tolist() == [3000.0, 3000.0]
 
 
-def test_a_calm_cluster_takes_a_step_for_each_event() -> None:
-    """Rounds of 100 s change nothing in 90,000 s: both jobs have all that they can use."""
+def test_a_quiet_cluster_takes_one_step_per_event() -> None:
+    """Rounds of 100 s change nothing for 90,000 s: both jobs have all GPUs that they can use."""
     playout = playout_of(
         situation(
             [job("1", 9e4, 2, gpus_by_node={"n0": 2}), job("2", 5e4, 2, gpus_by_node={"n0": 2})]
@@ -187,8 +187,8 @@ def test_a_calm_cluster_takes_a_step_for_each_event() -> None:
     assert playout._end.tolist() == [[9e4, 5e4]] * 2
 
 
-def test_samples_tell_no_end_until_a_speed_was_measured() -> None:
-    """A speed that nobody measured may be wrong by a factor of a hundred."""
+def test_samples_give_no_end_until_a_speed_was_measured() -> None:
+    """An unmeasured speed may be wrong by a factor of a hundred."""
     new = job("1", 600.0, 2, gpus_by_node={"n0": 2}, seconds_done=150.0)
     guess = ThroughputTable({1: 1.0}, {2: 1.0}, source="assumed")
     new = replace(new, throughput={T: guess})
@@ -203,7 +203,7 @@ def test_samples_tell_no_end_until_a_speed_was_measured() -> None:
     )
 
 
-def test_nothing_known_nothing_said() -> None:
+def test_nothing_is_predicted_without_knowledge() -> None:
     unknown = job("1", None, 2, gpus_by_node={"n0": 2})
     unknown_situation = situation([unknown])
     assert unknown_situation.sources == (RunTimeSource.NOTHING,)
@@ -235,11 +235,11 @@ def test_past_runs_give_a_distribution() -> None:
     assert end.source is RunTimeSource.PAST_RUNS
 
 
-def by_runs(expected: Expectation, limits: LimitShares, limit: float, **fields: float) -> Floats:
-    """Work left in 16 playouts of a job with past runs and a limit."""
+def by_runs(expectation: Expectation, limits: LimitShares, limit: float, **fields: float) -> Floats:
+    """Return the remaining work of a job with past runs and a limit in 16 playouts."""
     present = situation(
         [job("1", None, 2, gpus_by_node={"n0": 2}, limit=limit, **fields)],
-        expected={JobId("1"): expected},
+        expected={JobId("1"): expectation},
     )
     empty = np.zeros((16, 0))
     rng = np.random.default_rng(1)
@@ -247,16 +247,16 @@ def by_runs(expected: Expectation, limits: LimitShares, limit: float, **fields: 
 
 
 def exact_limits(share: float) -> LimitShares:
-    """Jobs used this share of their limits, within a tenth."""
+    """Return shares of limits that are all within a tenth of ``share``."""
     limits = LimitShares()
     for k in range(400):
         limits.note(share * np.exp(0.1 * (-1) ** k))
     return limits
 
 
-def test_a_time_limit_tells_of_a_job_with_past_runs_too() -> None:
-    """Past runs took 200 to 5,000 s; where all jobs use half of their limits, this one of 6,000 s
-    likely takes 3,000 s. Where past runs are all alike, the limit hardly matters.
+def test_a_time_limit_also_informs_about_a_job_with_past_runs() -> None:
+    """Past runs took 200 to 5,000 s; if all jobs use half of their limits, this one of 6,000 s
+    likely takes 3,000 s. If past runs are all alike, the limit hardly matters.
     """
     wide = Expectation(1000.0, None, 0.2, 5.0, "from 9 runs")
     work = by_runs(wide, exact_limits(0.5), 6000.0)
@@ -266,29 +266,29 @@ def test_a_time_limit_tells_of_a_job_with_past_runs_too() -> None:
     assert 1000.0 < np.median(by_runs(narrow, LimitShares(), 6000.0)) < 1100.0
 
 
-def test_a_limit_weighs_what_is_left_with_what_has_run() -> None:
+def test_a_limit_is_weighed_against_the_elapsed_time() -> None:
     """After 2,500 of 6,000 s, about 500 s are left."""
-    left = Expectation(4000.0, None, 0.65, 1.5, "from 9 runs")
-    work = by_runs(left, exact_limits(0.5), 6000.0, seconds_done=2500.0)
+    expectation = Expectation(4000.0, None, 0.65, 1.5, "from 9 runs")
+    work = by_runs(expectation, exact_limits(0.5), 6000.0, seconds_done=2500.0)
     assert np.median(work) == pytest.approx(500.0, rel=0.3)
 
 
-def test_past_runs_beyond_the_limit_are_cut_there() -> None:
+def test_past_runs_are_truncated_at_the_limit() -> None:
     long = Expectation(9e4, None, 0.8, 1.2, "from 9 runs")
     assert by_runs(long, LimitShares(), 600.0) == pytest.approx(600.0)
 
 
-def test_no_end_of_a_job_that_is_never_stopped_is_told_beyond_its_limit() -> None:
-    """Whatever earlier predictions were off."""
+def test_no_end_is_predicted_beyond_the_limit_of_a_never_preempted_job() -> None:
+    """This holds however wrong earlier predictions were."""
     predictor = Predictor(traits_of("slurm"))
     predictor.calibration.shifts[Group.END] = 2.5, 2.5
-    expected = {JobId("1"): Expectation(1000.0, None, 0.2, 5.0, "from 9 runs")}
+    expectations = {JobId("1"): Expectation(1000.0, None, 0.2, 5.0, "from 9 runs")}
     jobs = [job("1", None, 2, gpus_by_node={"n0": 2}, limit=3000.0)]
-    (end,) = predictor.all_of(situation(jobs, expected=expected))
+    (end,) = predictor.all_of(situation(jobs, expected=expectations))
     assert 2000.0 < end.high <= 1000.0 + 3000.0
 
 
-def test_the_same_seed_says_the_same() -> None:
+def test_the_same_seed_gives_the_same_predictions() -> None:
     jobs = [job(str(i), None, 2, limit=500.0 * (i + 1)) for i in range(6)]
     queue = situation(jobs, (4, 4))
     first = Predictor(traits_of("hops"), seed=3).all_of(queue)
@@ -304,7 +304,7 @@ def test_the_same_seed_says_the_same() -> None:
     ),
     st.sampled_from(["hops", "hops+", "slurm", "fifo", "las"]),
 )
-def test_intervals_are_in_order_and_not_before_now(
+def test_intervals_are_ordered_and_not_in_the_past(
     requests: list[tuple[float, tuple[int, ...]]], policy: str
 ) -> None:
     jobs = [

@@ -16,7 +16,9 @@ WORDS = st.lists(st.text(min_size=1), min_size=1)
 
 
 @given(users=WORDS, states=WORDS, limit=st.integers(0, 10**6))
-def test_arguments_survive_the_query(users: list[str], states: list[str], limit: int) -> None:
+def test_arguments_survive_a_round_trip_through_the_query(
+    users: list[str], states: list[str], limit: int
+) -> None:
     arguments: dict[str, Any] = {"users": users, "states": states, "most": limit}
     target, body = operations()["status"].request(arguments)
     query = parse_qs(urlsplit(target).query, keep_blank_values=True)
@@ -26,20 +28,20 @@ def test_arguments_survive_the_query(users: list[str], states: list[str], limit:
 
 
 @given(st.text(min_size=1))
-def test_a_job_is_one_part_of_the_path(job: str) -> None:
+def test_a_job_id_is_one_segment_of_the_path(job: str) -> None:
     target, _ = operations()["explain"].request({"job": job})
     prefix, _, last = target.rpartition("/")
     assert (prefix, unquote(last)) == ("/v1/jobs", job)
 
 
-def test_what_is_not_given_is_left_out() -> None:
+def test_absent_arguments_are_omitted() -> None:
     assert operations()["when"].request({"comment": "hops:", "time_limit_seconds": None}) == (
         "/v1/when?comment=hops%3A",
         b"",
     )
 
 
-def test_arguments_that_change_something_are_in_the_body() -> None:
+def test_arguments_of_changes_are_in_the_body() -> None:
     assert operations()["release"].request({"jobs": ["7"]}) == ("/v1/release", b'{"jobs": ["7"]}')
 
 
@@ -57,7 +59,7 @@ def test_a_wrong_query_is_named(command: str, query: dict[str, list[str]], messa
         operations()[command].arguments(query)
 
 
-def test_a_credential_is_for_one_request_and_its_answer() -> None:
+def test_a_credential_is_valid_for_one_request_and_its_answer() -> None:
     payloads = {
         request_payload("GET", "/v1/status", b""),
         request_payload("GET", "/v1/health", b""),

@@ -49,7 +49,7 @@ class MungeAuth(requests.auth.AuthBase):
 
 
 @pytest.mark.long
-def test_every_answer_is_as_published(site: Site) -> None:
+def test_every_answer_conforms_to_the_schema(site: Site) -> None:
     (port,) = free_ports(1)
     socket = str(site.folder / "munge.sock")
     site.hopsd.configure(tables=f'[api]\nlisten = "127.0.0.1:{port}"\nmunge_socket = "{socket}"\n')

@@ -80,7 +80,7 @@ def ask(server: Server, command: str, **arguments: Any) -> Any:
     return ask_server(server, command, arguments, 30.0)
 
 
-def test_who_asks_is_known(server: Server) -> None:
+def test_the_caller_is_identified(server: Server) -> None:
     arguments = {"users": ["ann", "bob"], "most": 3}
     assert ask(server, "status", **arguments) == {
         "command": "status",
@@ -92,7 +92,7 @@ def test_who_asks_is_known(server: Server) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may ask as another user")
-def test_another_user_is_another_uid(server: Server) -> None:
+def test_another_user_has_another_uid(server: Server) -> None:
     words = [str(server.port), server.munge_socket, str(os.getuid())]
     result = subprocess.run(
         [sys.executable, "-c", AS_NOBODY, *words],
@@ -104,7 +104,7 @@ def test_another_user_is_another_uid(server: Server) -> None:
     assert result.stdout == "{'command': 'health', 'uid': 65534, 'arguments': {}}\n", result.stderr
 
 
-def test_errors_come_back_in_their_own_words(server: Server) -> None:
+def test_errors_keep_their_own_words(server: Server) -> None:
     with pytest.raises(InputError, match="accepted: like that"):
         ask(server, "when", comment="hops:")
     with pytest.raises(RefusedError, match="not for you"):
@@ -133,7 +133,7 @@ def signature_headers(
     return {"Authorization": f"MUNGE {Munge(server.munge_socket).encode(payload)}"}
 
 
-def test_a_credential_is_good_once(server: Server) -> None:
+def test_a_credential_is_valid_once(server: Server) -> None:
     headers = signature_headers(server, "GET", "/v1/health")
     assert Reply(server, "GET", "/v1/health", **headers).status == 200
     replay = Reply(server, "GET", "/v1/health", **headers)
@@ -149,7 +149,7 @@ def test_a_credential_is_good_once(server: Server) -> None:
         ("POST", "/v1/pause", b""),
     ],
 )
-def test_a_credential_is_for_no_other_request(
+def test_a_credential_is_valid_for_no_other_request(
     server: Server, method: str, target: str, body: bytes
 ) -> None:
     for other_request in (
@@ -161,7 +161,7 @@ def test_a_credential_is_for_no_other_request(
 
 
 @pytest.mark.parametrize("header", ["", "MUNGE", "MUNGE x", "MUNGE MUNGE:AAAA:", "Basic cm9vdDo="])
-def test_without_a_credential_nothing_is_told(server: Server, header: str) -> None:
+def test_nothing_is_answered_without_a_credential(server: Server, header: str) -> None:
     reply = Reply(server, "GET", "/v1/status", Authorization=header)
     assert reply.status == 401
     assert "error" in reply.text
@@ -178,7 +178,7 @@ def test_a_key_of_another_cluster_is_refused(server: Server, tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may ask as another user")
-def test_an_answer_of_another_account_is_not_believed(server: Server) -> None:
+def test_an_answer_from_another_account_is_rejected(server: Server) -> None:
     impostor = """
 import encodings.idna, os, sys
 from hopsd.config import ApiConfig
@@ -204,13 +204,13 @@ sys.stdin.read()
         process.communicate()
 
 
-def test_a_changed_answer_is_not_believed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_answer_is_rejected(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "answer_payload", lambda *_: b"of another answer")
     with pytest.raises(UnreachableError, match="not the one that hopsd signed"):
         ask(server, "health")
 
 
-def test_what_is_not_accepted_is_named(server: Server) -> None:
+def test_invalid_requests_are_answered_with_the_reason(server: Server) -> None:
     for method, target, status, words in (
         ("GET", "/v1/nothing", 404, "/v1/status"),
         ("DELETE", "/v1/status", 405, "GET /v1/status"),
@@ -229,15 +229,13 @@ def test_what_is_not_accepted_is_named(server: Server) -> None:
     assert (reply.status, "give a JSON object" in reply.text) == (400, True)
 
 
-def test_a_body_has_a_bound(server: Server) -> None:
+def test_the_size_of_a_body_is_limited(server: Server) -> None:
     body = b"x" * (MAX_REQUEST_BYTES + 1)
     headers = signature_headers(server, "POST", "/v1/release", body)
     assert Reply(server, "POST", "/v1/release", body, **headers).status == 413
 
 
-def test_what_a_user_leaves_unread_has_a_bound(
-    socket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unread_answers_of_a_user_are_limited(socket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a bound, 512 connections that read nothing fill hopsd's memory."""
     monkeypatch.setattr(peers, "UNREAD_BYTES_PER_USER", 1)
     port = _free_port()
@@ -258,7 +256,7 @@ def test_what_a_user_leaves_unread_has_a_bound(
         second_server.close()
 
 
-def test_munged_that_is_away_is_named(server: Server) -> None:
+def test_an_unreachable_munged_is_named(server: Server) -> None:
     with pytest.raises(UnreachableError, match="munged does not answer"):
         ask(replace(server, munge_socket="/nowhere"), "health")
 
@@ -275,12 +273,12 @@ def test_a_hopsd_without_its_munged_says_so(socket: str) -> None:
         http_server.close()
 
 
-def test_nobody_there_is_named(socket: str) -> None:
+def test_an_unreachable_hopsd_is_named(socket: str) -> None:
     with pytest.raises(UnreachableError, match=r"no hopsd answers at 127\.0\.0\.1:1: .*refused"):
         ask(Server("127.0.0.1", 1, socket), "health")
 
 
-def test_a_bad_credential_is_an_error_of_its_own(socket: str) -> None:
+def test_a_bad_credential_has_its_own_error(socket: str) -> None:
     with pytest.raises(CredentialError, match="munge: "):
         Munge(socket).decode("MUNGE:nonsense:")
 

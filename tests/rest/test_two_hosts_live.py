@@ -109,7 +109,7 @@ def port(site: Site) -> int:
 
 
 @pytest.mark.long
-def test_hopsctl_on_another_host(site: Site, port: int, folder: Path) -> None:
+def test_hopsctl_works_on_another_host(site: Site, port: int, folder: Path) -> None:
     job = site.submit("hops:reqs=1", 600.0)
     site.hopsd.wait_for(lambda status: len(status["running"]) == 1)
     key = (site.folder / "munge.key").read_bytes()
@@ -144,7 +144,7 @@ def test_hopsctl_on_another_host(site: Site, port: int, folder: Path) -> None:
         assert "pause is for root" in json.loads(result.stdout)["error"]
 
 
-def test_a_host_without_the_key_is_told_nothing(site: Site, port: int, folder: Path) -> None:
+def test_a_host_without_the_key_gets_nothing(site: Site, port: int, folder: Path) -> None:
     with (
         run_munged(folder / "munge", b"x" * 64) as socket,
         host({"HOPS_MUNGE_SOCKET": socket}) as remote_host,

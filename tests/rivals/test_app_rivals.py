@@ -1,4 +1,4 @@
-"""What Themis' rivals give first, on cases worked out by hand."""
+"""The order in which Themis' rivals serve apps, on cases worked out by hand."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def job(name: int, *reqs: int, table: ThroughputTable = SPREADS, **changes: obje
 
 def plan(policy: str, jobs: list[Job], *sizes: int, first: bool = True) -> Plan:
     gpus_in_use: dict[str, int] = {}
-    for mine in jobs:
-        for node, gpus in mine.running:
+    for candidate in jobs:
+        for node, gpus in candidate.running:
             gpus_in_use[node] = gpus_in_use.get(node, 0) + gpus
     nodes = tuple(
         Node(NodeName(f"n{i}"), A, gpus, gpus - gpus_in_use.get(f"n{i}", 0))
@@ -43,7 +43,7 @@ def plan(policy: str, jobs: list[Job], *sizes: int, first: bool = True) -> Plan:
     return get(policy)(snapshot, PlanSettings(policy=policy))
 
 
-def test_gandiva_places_well_before_all() -> None:
+def test_gandiva_puts_good_placements_first() -> None:
     """The second job loses nothing on two servers; the first takes the server for itself."""
     jobs = [job(1, 4, table=SPREADS), job(2, 4, table=HATES_IT)]
     fair_plan = plan("gandiva", jobs, 2, 2, 4)
@@ -53,8 +53,8 @@ def test_gandiva_places_well_before_all() -> None:
     assert alone.placements["1"] == Allocation.of({"n0": 2})
 
 
-def test_tiresias_serves_the_app_with_the_least_gpu_time_wherever() -> None:
-    """Of a whole app: the second job itself had none. The first idle GPUs do, although spread."""
+def test_tiresias_serves_the_app_with_the_least_gpu_time_on_any_placement() -> None:
+    """GPU time counts per app: the second job itself had none. Spread idle GPUs are good enough."""
     app = AppName("x")
     jobs = [
         job(1, 4, app=app, attained_gpu_seconds=900.0),
@@ -65,21 +65,21 @@ def test_tiresias_serves_the_app_with_the_least_gpu_time_wherever() -> None:
     assert fair_plan.placements == {"3": Allocation.of({"n0": 2, "n1": 2})}
 
 
-def test_srsf_serves_the_app_with_the_least_work_left_and_srtf_counts_its_speed() -> None:
+def test_srsf_serves_the_least_remaining_work_and_srtf_counts_its_speed() -> None:
     """The first has less work but may use one GPU alone: 300 s against 800 s / 4."""
     jobs = [job(1, 1, samples=300.0), job(2, 4, samples=800.0)]
     assert list(plan("srsf", jobs, 4).placements) == ["1"]
     assert list(plan("srtf-apps", jobs, 4).placements) == ["2"]
 
 
-def test_optimus_starts_all_before_any_grows_and_then_the_one_that_gains_most() -> None:
+def test_optimus_starts_all_jobs_then_grows_the_one_that_gains_most() -> None:
     slow = ThroughputTable({1: 1.0, 2: 0.55, 4: 0.3})
     fair_plan = plan("optimus", [job(1, 1, 2, 4, table=slow), job(2, 1, 2, 4)], 3)
     assert fair_plan.placements["1"].gpus == 1
     assert fair_plan.placements["2"].gpus == 2
 
 
-def test_slaq_prefers_whose_loss_falls_fastest() -> None:
+def test_slaq_prefers_the_job_whose_loss_falls_fastest() -> None:
     """Equal jobs, but one is nearly done and has a flat loss."""
     jobs = [job(1, 4, samples=1e5, samples_done=9e4), job(2, 4, samples=1e5)]
     assert list(plan("slaq", jobs, 4).placements) == ["2"]
@@ -88,7 +88,7 @@ def test_slaq_prefers_whose_loss_falls_fastest() -> None:
 @pytest.mark.parametrize(
     "policy", ["gandiva", "tiresias", "optimus", "slaq", "srtf-apps", "srsf", "themis"]
 )
-def test_leases_and_later_plans_leave_who_runs_alone(policy: str) -> None:
+def test_leases_and_later_plans_leave_running_jobs_alone(policy: str) -> None:
     runs = replace(
         job(1, 4, samples=1e9, attained_gpu_seconds=1e9),
         running=Allocation.of({"n0": 4}),

@@ -1,4 +1,4 @@
-"""Hare's baselines by schedules worked out by hand; all of theirs are feasible."""
+"""Hare's baselines against schedules worked out by hand; all their schedules are feasible."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_schedules_are_feasible_and_no_better_than_the_optimum(case: Instance, n
     assert schedule.weighted_completion(case) >= optimum(case) * (1 - 1e-9)
 
 
-def test_fifo_lets_nobody_overtake() -> None:
+def test_under_fifo_no_job_overtakes() -> None:
     """Job 1 needs both GPUs and waits for job 0; job 2 would fit, and waits too."""
     case = instance(
         [[4.0], [1.0], [1.0]], scale=[1, 2, 1], arrival=[0.0, 0.5, 0.6], gpu_type=[0, 0]
@@ -92,7 +92,7 @@ def test_scenarios_differ_only_in_what_they_say() -> None:
     assert (base.sync <= base.train[:, :1] * (1 + 1e-9)).all()
 
 
-def test_a_mix_shows_in_the_jobs() -> None:
+def test_a_mix_determines_the_jobs() -> None:
     scenario = Scenario(jobs=400, mix=dict.fromkeys(DOMAINS, 0.0) | {"Rec.": 1.0})
     case = scenario.instance()
     longest = max(m.minutes[1] for m in MODELS if m.domain == "Rec.")

@@ -1,4 +1,4 @@
-"""The knapsack of Sia's program against exhaustive search, and what it says it proved."""
+"""The knapsack of Sia's program against exhaustive search, and its claimed proofs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_least_cost_is_found_and_proven(items: Items) -> None:
     assert selection.cost - selection.bound <= GAP * abs(selection.cost) + 1e-9
 
 
-def test_a_cost_below_the_tolerance_of_the_relaxation_counts() -> None:
+def test_costs_below_the_relaxations_tolerance_count() -> None:
     zeros = np.zeros(2, dtype=np.int64)
     items = Items(zeros, zeros, zeros + 1, np.array([-(2.0**-24), 0.0]), np.array([1]))
     check(items, choose(items, GAP, 60.0), -(2.0**-24))
@@ -82,7 +82,7 @@ def test_a_cost_below_the_tolerance_of_the_relaxation_counts() -> None:
 
 @pytest.mark.parametrize("width", [1, 10])
 @pytest.mark.parametrize("seed", [4, 5])
-def test_a_search_that_is_too_narrow_does_not_claim_a_proof(seed: int, width: int) -> None:
+def test_a_search_that_is_too_narrow_claims_no_proof(seed: int, width: int) -> None:
     items = hard(seed, 30)
     optimum = choose(items, 0.0, 600.0)
     assert optimum.cost == pytest.approx(optimum.bound)
@@ -95,7 +95,7 @@ def test_a_search_that_is_too_narrow_does_not_claim_a_proof(seed: int, width: in
 
 @settings(max_examples=50, deadline=None)
 @given(programs())
-def test_little_memory_costs_no_exactness(items: Items) -> None:
+def test_little_memory_keeps_the_result_exact(items: Items) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state_space, "MAX_CELLS", 0)
         selection = choose(items, GAP, 60.0)
@@ -104,7 +104,7 @@ def test_little_memory_costs_no_exactness(items: Items) -> None:
 
 
 @pytest.mark.parametrize(("seed", "jobs"), [(0, 40), (1, 70), (2, 120)])
-def test_512_gpus_are_proven_to_the_gap_and_alike_every_time(seed: int, jobs: int) -> None:
+def test_512_gpus_are_solved_to_the_gap_reproducibly(seed: int, jobs: int) -> None:
     items = hard(seed, jobs)
     selection, second_selection = choose(items, GAP, 600.0), choose(items, GAP, 600.0)
     assert is_within(items, selection.columns)
@@ -112,7 +112,7 @@ def test_512_gpus_are_proven_to_the_gap_and_alike_every_time(seed: int, jobs: in
     assert selection.columns.tolist() == second_selection.columns.tolist()
 
 
-def test_without_time_the_bound_is_that_of_the_relaxation() -> None:
+def test_without_time_the_bound_is_the_relaxations() -> None:
     items = hard(3, 40)
     hasty, proof = choose(items, GAP, 0.0), choose(items, GAP, 600.0)
     assert is_within(items, hasty.columns)
@@ -120,7 +120,7 @@ def test_without_time_the_bound_is_that_of_the_relaxation() -> None:
     assert hasty.cost >= proof.bound - 1e-9
 
 
-def test_nothing_to_choose_from() -> None:
+def test_an_empty_program_has_an_empty_solution() -> None:
     no_items = np.zeros(0, dtype=np.int64)
     assert (
         choose(Items(no_items, no_items, no_items, np.zeros(0), np.array([4])), GAP, 1.0).cost

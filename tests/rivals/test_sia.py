@@ -76,14 +76,14 @@ def test_rows_are_divided_by_their_smallest_entry() -> None:
 
 
 def test_rows_are_scaled_by_the_fewest_gpus_of_a_job() -> None:
-    """Counts 2 and 4: gains 2 and 4, so that who needs more is not behind for that."""
+    """Counts 2 and 4 gain 2 and 4, so that a job that needs more GPUs is not at a disadvantage."""
     case = snapshot(job("1", 2, 4))
     costs = [o.cost for o in Sia().options(case, Servers(case), case.jobs)]
     assert costs == pytest.approx([2**-0.5 - 1.1, 0.5 - 1.1])
 
 
-def test_who_restarts_is_not_moved_again() -> None:
-    """On 1 GPU, 4 idle: it takes them unless it is still in a restart of 50 s."""
+def test_a_restarting_job_is_not_moved_again() -> None:
+    """A job on 1 GPU takes 4 idle ones unless it is still in a restart of 50 s."""
     running = job(
         "1", 1, 4, running=Allocation.of({"n0": 1}), restarts=1, restart_seconds=50.0,
         running_since=900.0,
@@ -93,7 +93,7 @@ def test_who_restarts_is_not_moved_again() -> None:
     assert Sia()(snapshot(busy, idle=(7, 8)), PlanSettings()).placements == {busy.id: busy.running}
 
 
-def test_restart_factor_as_published() -> None:
+def test_the_restart_factor_matches_the_publication() -> None:
     """(T - N S) / (T + S): 1,000 s old, two restarts of 50 s."""
     running = job("1", 2, running=Allocation.of({"n0": 2}), restarts=2, restart_seconds=50.0)
     assert restart_factor(1000.0, running) == pytest.approx(900.0 / 1050.0)
@@ -101,7 +101,7 @@ def test_restart_factor_as_published() -> None:
     assert restart_factor(40.0, running) == 1.0, "younger than a restart takes"
 
 
-def test_a_running_job_pays_for_change_only() -> None:
+def test_a_running_job_pays_for_changes_only() -> None:
     running = job("1", 1, 2, running=Allocation.of({"n0": 2}), restart_seconds=50.0)
     case = snapshot(running, idle=(6, 8))
     stay = {o.gpus: o.cost + LAMBDA for o in Sia().options(case, Servers(case), case.jobs)}
@@ -109,7 +109,7 @@ def test_a_running_job_pays_for_change_only() -> None:
     assert stay[1] == pytest.approx((1000.0 / 1050.0) ** -0.5)
 
 
-def test_published_counts_and_those_of_the_hops_paper() -> None:
+def test_counts_are_those_of_the_publication_or_of_the_job() -> None:
     """Powers of two within a server and whole servers, or whatever the job accepts."""
     case = snapshot(job("1", 1, 3, 4, 6, 16), job("2", 3, 5))
     counts = [(o.job, o.gpus) for o in Sia().options(case, Servers(case), case.jobs)]
@@ -120,7 +120,7 @@ def test_published_counts_and_those_of_the_hops_paper() -> None:
     assert options_of_jobs == [(0, 1), (0, 3), (0, 4), (0, 6), (0, 16), (1, 3), (1, 5)]
 
 
-def test_servers_are_found_afterwards_and_may_be_missing() -> None:
+def test_servers_are_chosen_afterwards_and_may_be_missing() -> None:
     """6 + 6 + 4 GPUs are 16 by count; but the 4 that remain are in two halves."""
     case = snapshot(job("1", 6), job("2", 6), job("3", 4))
     plan = Sia(own_sizes=True)(case, PlanSettings())
@@ -128,7 +128,7 @@ def test_servers_are_found_afterwards_and_may_be_missing() -> None:
     assert plan.fragments == 4
 
 
-def test_a_plan_tells_what_it_proved() -> None:
+def test_a_plan_states_its_proven_bound() -> None:
     """Alone on 16 GPUs, counts 1, 2 and 4: the largest gains 1.1 - 4^-0.5."""
     plan = Sia()(snapshot(job("1", 1, 2, 4)), PlanSettings())
     assert plan.objective == pytest.approx(LAMBDA - 0.5)
@@ -136,18 +136,18 @@ def test_a_plan_tells_what_it_proved() -> None:
     assert (plan.status, plan.gap) == (PlanStatus.WITHIN_GAP, pytest.approx(0.0))
 
 
-def test_jobs_stay_where_they_are() -> None:
+def test_running_jobs_stay_in_place() -> None:
     running = job("1", 4, running=Allocation.of({"n1": 4}))
     plan = Sia()(snapshot(running, idle=(8, 4)), PlanSettings())
     assert plan.placements[JobId("1")] == Allocation.of({"n1": 4})
 
 
-def test_no_later_plans() -> None:
+def test_later_plans_are_empty() -> None:
     assert Sia()(snapshot(job("1", 1), first=False), PlanSettings()).placements == {}
 
 
-def test_a_job_none_of_whose_own_counts_fit_takes_another() -> None:
-    """16 is a multiple of a server, but the cluster has 8."""
+def test_a_job_none_of_whose_own_counts_fit_gets_another() -> None:
+    """16 GPUs are a multiple of a server, but the cluster has only 8."""
     odd = Job(
         id=JobId("1"),
         user=UserName("u"),

@@ -34,15 +34,15 @@ HONEST = (job(1, "hops:reqs=1,2,4;samples=1e6"), job(2, "hops:reqs=2"))
 
 
 @pytest.mark.parametrize("samples", ["1e-320", "3e307"])
-def test_claims_that_no_plan_can_count_with_stop_nobody(tmp_path: Path, samples: str) -> None:
-    """They are refused at submission; a job that arrives in another way is set aside."""
+def test_claims_beyond_any_plan_stop_nobody(tmp_path: Path, samples: str) -> None:
+    """Such claims are refused at submission; a job that arrives in another way is set aside."""
     rig = Rig(tmp_path, *HONEST, job(3, f"hops:reqs=1;samples={samples}"))
     rig.tick(3)
     assert rig.port.running == {"1", "2"}
     assert f"samples='{samples}' is not valid" in rig.row("3")["reason"]
 
 
-def test_a_report_of_1970_ends_no_round(tmp_path: Path) -> None:
+def test_a_report_from_1970_fails_no_round(tmp_path: Path) -> None:
     rig = Rig(tmp_path, *HONEST)
     rig.tick()
     for pid in range(5):
@@ -52,20 +52,20 @@ def test_a_report_of_1970_ends_no_round(tmp_path: Path) -> None:
     assert "at: give a time of the last 366 days" in rig.store.events()[0].text
 
 
-def test_what_such_a_report_left_behind_harms_nobody_who_names_the_workload(
+def test_absurd_stored_rates_do_not_stop_jobs_of_that_workload(
     tmp_path: Path,
 ) -> None:
     rig = Rig(tmp_path, job(1, "hops:reqs=1,2;workload=w"), HONEST[1])
-    for at in (0.0, 1.0, 2.0):
+    for time in (0.0, 1.0, 2.0):
         for gpus, rate in ((1, 100.0), (2, 1e-316), (4, 0.0), (8, math.inf)):
-            record = ThroughputRecord(WorkloadName("w"), A100, NodeName("n0"), gpus, 1, rate, at)
+            record = ThroughputRecord(WorkloadName("w"), A100, NodeName("n0"), gpus, 1, rate, time)
             rig.store.add_throughput([record])
     rig.tick(3)
     assert rig.port.running == {"1", "2"}
 
 
 @pytest.mark.parametrize("samples", [0.0, 1e-300])
-def test_rates_of_nothing_are_refused_by_name(tmp_path: Path, samples: float) -> None:
+def test_rates_of_almost_nothing_are_refused_by_name(tmp_path: Path, samples: float) -> None:
     rig = Rig(tmp_path, *HONEST)
     rig.tick()
     timed_part = {"iterations": 100, "samples": samples, "seconds": 5.0}
@@ -79,7 +79,7 @@ def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
 
-def test_a_folder_named_like_a_report_leaves_no_descriptor_open(tmp_path: Path) -> None:
+def test_a_folder_named_like_a_report_leaks_no_descriptor(tmp_path: Path) -> None:
     rig = Rig(tmp_path, *HONEST)
     rig.tick()
     for pid in range(3):
@@ -94,7 +94,7 @@ def test_a_folder_named_like_a_report_leaves_no_descriptor_open(tmp_path: Path) 
     assert rig.controller.document["reports_refused"] == 3
 
 
-def test_counts_that_no_partition_could_hold_are_left_out_and_told(tmp_path: Path) -> None:
+def test_counts_too_large_for_every_partition_are_dropped_with_a_notice(tmp_path: Path) -> None:
     greedy_jobs = [job(10 + i, "hops:reqs=1-65536;num=256", submit=NOW) for i in range(12)]
     rig = Rig(tmp_path, job(1, "hops:reqs=1,2,4"), HONEST[1], *greedy_jobs)
     rig.tick(2)
@@ -105,7 +105,7 @@ def test_counts_that_no_partition_could_hold_are_left_out_and_told(tmp_path: Pat
     assert len(json.dumps(rig.controller.document)) < 100_000
 
 
-def test_who_asks_for_more_than_there_is_is_told_so(tmp_path: Path) -> None:
+def test_a_job_larger_than_the_cluster_is_told_so(tmp_path: Path) -> None:
     rig = Rig(tmp_path, *HONEST, job(3, "hops:reqs=64,128"))
     rig.tick()
     assert rig.row("3")["code"] == "no_configuration"
@@ -122,7 +122,7 @@ def test_who_asks_for_more_than_there_is_is_told_so(tmp_path: Path) -> None:
         {"begin": 1e300},
     ],
 )
-def test_a_job_of_which_slurm_tells_nonsense_is_set_aside_by_name(
+def test_a_job_with_nonsensical_fields_is_set_aside_by_name(
     tmp_path: Path, wrong: dict[str, float]
 ) -> None:
     rig = Rig(tmp_path, *HONEST, job(3, "hops:reqs=1", **wrong))
@@ -133,7 +133,7 @@ def test_a_job_of_which_slurm_tells_nonsense_is_set_aside_by_name(
     assert [event.job for event in rig.store.events() if event.kind == "set_aside"] == ["3"]
 
 
-def test_a_node_of_which_slurm_tells_nonsense_is_not_used(tmp_path: Path) -> None:
+def test_a_node_with_nonsensical_fields_is_not_used(tmp_path: Path) -> None:
     rig = Rig(tmp_path, *HONEST)
     rig.port.nodes += [NodeReading(NodeName("bad"), A100, -3, 32)]
     rig.tick()
@@ -143,7 +143,7 @@ def test_a_node_of_which_slurm_tells_nonsense_is_not_used(tmp_path: Path) -> Non
     assert "set aside: Slurm reports its gpus as -3" in node["state"]
 
 
-def test_names_that_no_database_takes_are_made_ones_that_it_does(tmp_path: Path) -> None:
+def test_names_that_no_database_accepts_are_replaced(tmp_path: Path) -> None:
     rig = Rig(tmp_path, *HONEST, job(3, "hops:reqs=1", name="a\0b\udcff", command="/\ud800"))
     rig.tick()
     assert rig.port.running == {"1", "2", "3"}
@@ -161,7 +161,7 @@ def stumble(culprit: str) -> Any:
     return plan
 
 
-def test_a_job_that_the_planner_stumbles_over_is_set_aside_and_tried_again_later(
+def test_a_job_that_breaks_the_planner_is_set_aside_and_retried_later(
     tmp_path: Path,
 ) -> None:
     jobs = [job(i, "hops:reqs=1") for i in range(1, 8)]
@@ -178,7 +178,7 @@ def test_a_job_that_the_planner_stumbles_over_is_set_aside_and_tried_again_later
     assert "5" in rig.port.running
 
 
-def test_a_running_job_that_the_planner_stumbles_over_stays_where_it_is(tmp_path: Path) -> None:
+def test_a_running_job_that_breaks_the_planner_stays_in_place(tmp_path: Path) -> None:
     rig = Rig(tmp_path, *HONEST)
     rig.tick()
     allocation = rig.port.jobs[JobId("1")].allocation
@@ -189,7 +189,7 @@ def test_a_running_job_that_the_planner_stumbles_over_stays_where_it_is(tmp_path
     assert "set aside" in rig.row("1")["noticed"]
 
 
-def test_a_record_that_the_store_refuses_keeps_no_other_from_being_saved(tmp_path: Path) -> None:
+def test_a_record_refused_by_the_store_does_not_block_others(tmp_path: Path) -> None:
     class Picky(Store):
         def save_jobs(self, records: Any) -> None:
             records = list(records)
@@ -205,7 +205,9 @@ def test_a_record_that_the_store_refuses_keeps_no_other_from_being_saved(tmp_pat
 
 
 @pytest.mark.slow
-def test_learning_never_ends_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_in_learning_fails_no_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rig = Rig(tmp_path, *HONEST)
 
     def breaks(*_: object) -> None:
@@ -218,7 +220,7 @@ def test_learning_never_ends_a_round(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "3" in rig.port.running
 
 
-def test_a_job_whose_reports_break_a_step_teaches_nothing_and_others_do(
+def test_a_job_whose_reports_break_a_step_does_not_block_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def picky(reports: Any, jobs: Any) -> Any:
@@ -238,7 +240,7 @@ def test_a_job_whose_reports_break_a_step_teaches_nothing_and_others_do(
     assert "ArithmeticError: no" in rig.store.events()[0].text
 
 
-def test_a_workload_that_cannot_be_fitted_keeps_no_other_from_it(
+def test_a_workload_that_cannot_be_fitted_does_not_block_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def picky(records: Any, half_life: float) -> Any:
@@ -260,7 +262,7 @@ def test_a_workload_that_cannot_be_fitted_keeps_no_other_from_it(
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_history_is_pruned_though_no_round_succeeds(tmp_path: Path) -> None:
+def test_history_is_pruned_even_if_rounds_fail(tmp_path: Path) -> None:
     rig = Rig(tmp_path, *HONEST)
     rig.tick()
     old = JobRecord(
@@ -280,7 +282,7 @@ def test_history_is_pruned_though_no_round_succeeds(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_ticks_that_fail_by_one_defect_are_counted_until_one_succeeds(tmp_path: Path) -> None:
+def test_consecutive_ticks_failing_with_one_defect_are_counted(tmp_path: Path) -> None:
     rig = Rig(tmp_path, *HONEST)
 
     def breaks(*_: object) -> None:
@@ -312,7 +314,7 @@ def test_isolate_finds_exactly_the_culprits(bad: set[int]) -> None:
     assert tries <= 2 + 2 * 5 * len(bad)
 
 
-def test_isolate_parts_two_that_fail_only_together() -> None:
+def test_isolate_separates_two_items_that_fail_only_together() -> None:
     def attempt(items: Sequence[int]) -> Sequence[int]:
         if {2, 6} <= set(items):
             raise ValueError
@@ -323,7 +325,7 @@ def test_isolate_parts_two_that_fail_only_together() -> None:
     assert failures[0][0] in {2, 6}
 
 
-def test_isolate_blames_nobody_for_what_fails_without_any() -> None:
+def test_isolate_blames_no_item_if_none_also_fails() -> None:
     def attempt(_: Sequence[int]) -> None:
         raise ZeroDivisionError
 
@@ -332,7 +334,7 @@ def test_isolate_blames_nobody_for_what_fails_without_any() -> None:
 
 
 @pytest.mark.parametrize("error", bulkhead.PASS_THROUGH_ERRORS)
-def test_isolate_tries_nobody_out_while_a_server_is_away(error: type[Exception]) -> None:
+def test_isolate_tries_no_items_while_a_server_is_unreachable(error: type[Exception]) -> None:
     attempt_sizes: list[int] = []
 
     def attempt(items: Sequence[int]) -> None:
@@ -345,7 +347,7 @@ def test_isolate_tries_nobody_out_while_a_server_is_away(error: type[Exception])
     assert StoreUnavailableError in bulkhead.PASS_THROUGH_ERRORS
 
 
-def test_what_other_workloads_show_of_the_network_counts_and_harms_nobody(
+def test_bandwidths_implied_by_other_workloads_count_and_harm_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither workload is in the queue; the records of one of them cannot be used."""
@@ -353,8 +355,8 @@ def test_what_other_workloads_show_of_the_network_counts_and_harms_nobody(
     for name in ("other", "broken"):
         rig.store.save_theory([theory(workload=WorkloadName(name), gpu_type=A100)])
         rig.store.add_throughput(
-            ThroughputRecord(WorkloadName(name), A100, NodeName("n0"), 2, 2, 30.0, NOW - at)
-            for at in range(3)
+            ThroughputRecord(WorkloadName(name), A100, NodeName("n0"), 2, 2, 30.0, NOW - age)
+            for age in range(3)
         )
     real = inferred.by_workload
     bandwidth_calls: list[tuple[Bandwidth, ...]] = []
@@ -377,13 +379,13 @@ def test_what_other_workloads_show_of_the_network_counts_and_harms_nobody(
     } == {True}
 
 
-def test_an_older_version_of_a_program_counts_where_no_job_runs_it(
+def test_an_older_version_of_a_program_counts_even_if_no_job_runs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mine = job(1, "hops:reqs=1,2")
-    rig = Rig(tmp_path, mine)
-    rig.store.save_program(workload_of(mine), "a" * 12, NOW)
-    older = WorkloadName(f"{workload_of(mine)}+{'b' * 12}")
+    first_job = job(1, "hops:reqs=1,2")
+    rig = Rig(tmp_path, first_job)
+    rig.store.save_program(workload_of(first_job), "a" * 12, NOW)
+    older = WorkloadName(f"{workload_of(first_job)}+{'b' * 12}")
     for name in (older, WorkloadName(f"another+{'b' * 12}")):
         rig.store.save_theory([theory(workload=name, gpu_type=A100)])
     workload_calls: list[set[WorkloadName]] = []
@@ -408,7 +410,7 @@ def test_an_older_version_of_a_program_counts_where_no_job_runs_it(
         ("hopsd.round.decide.build_snapshot", lambda arguments: arguments[2]),
     ],
 )
-def test_what_a_culprit_broke_is_let_go_with_the_tick(
+def test_records_of_a_failing_tick_are_freed_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, jobs: Callable[..., Any]
 ) -> None:
     """Freed without a search for cycles: the records of a tick over 20,000 jobs take 25 MiB."""

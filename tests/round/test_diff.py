@@ -80,7 +80,7 @@ def test_the_order_of_jobs_changes_nothing(jobs: tuple[JobReading, ...], random:
     assert steps == two
 
 
-def test_a_first_plan_preempts_what_it_does_not_place_but_not_the_pinned() -> None:
+def test_a_first_plan_preempts_unplaced_jobs_except_pinned_ones() -> None:
     allocation = Allocation.of({"n0": 2})
     jobs = (job(1, allocation), job(2, allocation), job(3, allocation))
     target = Allocation.of({"n1": 2})
@@ -100,14 +100,14 @@ def test_a_later_plan_leaves_running_jobs_alone() -> None:
     assert [(s.job, s.kind) for s in steps] == [("2", StepKind.START)]
 
 
-def test_what_slurm_could_start_by_itself_is_held_but_for_released_jobs() -> None:
+def test_jobs_that_slurm_could_start_are_held_unless_released() -> None:
     jobs = (job(1, Allocation(), Hold.NONE), job(2, Allocation(), Hold.NONE))
     reading = Reading(0.0, (), jobs)
     steps = diff(reading, Plan({}), pinned_jobs=(), first=False, released_jobs={JobId("2")})
     assert [(s.job, s.kind) for s in steps] == [("1", StepKind.HOLD)]
 
 
-def test_who_comes_first_in_the_queue_is_started_first() -> None:
+def test_jobs_are_started_in_queue_order() -> None:
     """Because the port puts off the last steps if Slurm is too busy."""
     jobs = tuple(job(number, Allocation()) for number in range(4))
     single_gpu = Allocation.of({"n0": 1})

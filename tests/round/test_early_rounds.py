@@ -72,7 +72,7 @@ def test_a_running_job_grows_onto_gpus_that_become_idle_within_a_round() -> None
     assert not site.look(230.0).first
 
 
-def test_what_a_waiting_job_gets_ends_no_round() -> None:
+def test_gpus_that_a_waiting_job_gets_end_no_round() -> None:
     site = Site()
     site.look(0.0)
     ending(site.port, "1")
@@ -83,7 +83,7 @@ def test_what_a_waiting_job_gets_ends_no_round() -> None:
     assert (site.gpus("2"), site.gpus("9")) == (2, 2)
 
 
-def test_a_round_lasts_a_minute_at_least_and_the_idle_gpus_are_not_forgotten() -> None:
+def test_a_round_lasts_at_least_a_minute_and_remembers_idle_gpus() -> None:
     site = Site()
     site.look(0.0)
     ending(site.port, "1")
@@ -92,7 +92,7 @@ def test_a_round_lasts_a_minute_at_least_and_the_idle_gpus_are_not_forgotten() -
     assert site.gpus("2") == 4
 
 
-def test_so_does_what_is_left_of_it() -> None:
+def test_the_rest_of_a_round_also_lasts_at_least_a_minute() -> None:
     site = Site()
     site.look(0.0)
     ending(site.port, "1")
@@ -100,7 +100,7 @@ def test_so_does_what_is_left_of_it() -> None:
     assert site.look(360.0).window == RoundWindow(1360.0, 1720.0, idle=0)
 
 
-def test_a_long_round_lasts_a_sixth_of_its_length_and_a_short_one_does_not_end_early() -> None:
+def test_a_long_round_lasts_at_least_a_sixth_and_a_short_one_its_full_length() -> None:
     site = Site(seconds=1800.0)
     site.look(0.0)
     ending(site.port, "1")
@@ -132,7 +132,7 @@ def test_a_few_gpus_of_many_end_no_round() -> None:
 
 
 def test_gpus_that_stay_idle_end_a_round_once() -> None:
-    """A job of two GPUs leaves two idle, whatever is planned."""
+    """A job of two GPUs leaves two idle in any plan."""
     site = Site()
     site.port.jobs[JobId("2")] = submission(2, comment(2), submit=902.0)
     site.look(0.0)
@@ -142,7 +142,7 @@ def test_gpus_that_stay_idle_end_a_round_once() -> None:
     assert [site.look(now).first for now in (240.0, 280.0, 300.0)] == [False] * 3
 
 
-def test_gpus_that_no_running_job_can_use_end_none() -> None:
+def test_gpus_that_no_running_job_can_use_end_no_round() -> None:
     site = Site()
     v100 = GpuType("v100")
     site.port.nodes = (*NODES[:1], NodeReading(NodeName("v0"), v100, 4, cores=16))
@@ -156,7 +156,7 @@ def test_gpus_that_no_running_job_can_use_end_none() -> None:
     assert not site.look(200.0).first
 
 
-def test_gpus_that_no_running_job_can_use_are_no_reason_to_wait_either() -> None:
+def test_gpus_that_no_running_job_can_use_do_not_delay_the_end() -> None:
     """Two of four GPUs are half of what the jobs can have, however large the cluster is."""
     site = Site()
     large_nodes = (replace(NODES[1], name=NodeName(f"m{i}"), gpus=64) for i in range(16))
@@ -171,7 +171,7 @@ def test_gpus_that_no_running_job_can_use_are_no_reason_to_wait_either() -> None
 
 
 @pytest.mark.parametrize("reason", ["policy", "shadow"])
-def test_only_under_a_policy_that_says_so_and_never_in_a_shadow(reason: str) -> None:
+def test_rounds_end_early_only_if_the_policy_says_so_and_never_in_a_shadow(reason: str) -> None:
     """GPUs that a shadow gives to a job stay idle at every reading."""
     site = Site(get("hops") if reason == "policy" else PLUS)
     site.look(0.0)
@@ -181,7 +181,7 @@ def test_only_under_a_policy_that_says_so_and_never_in_a_shadow(reason: str) -> 
     assert not site.look(200.0).first
 
 
-def test_a_plan_that_is_late_holds_nothing_up() -> None:
+def test_a_late_plan_delays_nothing() -> None:
     """Waiting jobs get the idle GPUs, and no later round asks for that plan again."""
     plan_calls: list[float] = []
 
@@ -207,7 +207,7 @@ def test_a_plan_that_is_late_holds_nothing_up() -> None:
     assert plan_calls == [100.0]
 
 
-def test_after_a_restart_of_hopsd_the_first_look_tells_what_is_idle() -> None:
+def test_idle_gpus_are_known_from_the_first_reading_after_a_restart() -> None:
     site = Site()
     site.look(0.0)
     last = site.memory.last_plan()
@@ -229,7 +229,7 @@ def short_job(number: int, seconds: float, submit: float, gpus: int = 1) -> JobR
     return submission(number, comment(gpus, extra=samples), submit=submit)
 
 
-def full() -> Site:
+def full_site() -> Site:
     """A site whose two jobs hold all four GPUs, and have hours to run."""
     site = Site()
     for job in ("1", "2"):
@@ -239,8 +239,8 @@ def full() -> Site:
     return site
 
 
-def test_a_job_shorter_than_the_rest_of_the_round_starts_before_it_ends() -> None:
-    site = full()
+def test_a_job_shorter_than_the_rest_of_the_round_starts_before_its_end() -> None:
+    site = full_site()
     site.port.jobs[JobId("9")] = short_job(9, 30.0, submit=1010.0)
     assert not site.look(40.0).first
     result = site.look(70.0)
@@ -250,9 +250,9 @@ def test_a_job_shorter_than_the_rest_of_the_round_starts_before_it_ends() -> Non
 
 
 @pytest.mark.parametrize("reason", ["long", "held", "earlier", "late", "too large"])
-def test_no_other_job_ends_a_round(reason: str) -> None:
-    """Nor does a job that the first plan of the round passed over, or one in the last minute."""
-    site = full()
+def test_other_jobs_end_no_round(reason: str) -> None:
+    """Other jobs are longer, too large, held, older than the round, or come in its last minute."""
+    site = full_site()
     job = short_job(9, 290.0 if reason == "long" else 30.0, submit=1010.0)
     if reason == "too large":
         job = replace(submission(9, comment(8), submit=1010.0), time_limit_seconds=30.0)
@@ -266,8 +266,8 @@ def test_no_other_job_ends_a_round(reason: str) -> None:
     assert not site.look(75.0 if reason != "late" else 310.0).first
 
 
-def test_a_job_that_a_limit_keeps_waiting_ends_no_round() -> None:
-    site = full()
+def test_a_job_waiting_for_a_limit_ends_no_round() -> None:
+    site = full_site()
     site.port.site = SiteRules(
         has_limits=True,
         qos={"four": Qos("four", group={ResourceKind.GPUS: 4})},
@@ -280,8 +280,8 @@ def test_a_job_that_a_limit_keeps_waiting_ends_no_round() -> None:
     assert not result.first
 
 
-def test_a_plan_that_gives_more_than_there_is_is_no_error_here() -> None:
+def test_an_over_allocating_plan_is_not_an_error_here() -> None:
     """The error is reported when the plan is carried out."""
-    snapshot = full().look(30.0).build.snapshot
+    snapshot = full_site().look(30.0).build.snapshot
     placements = {JobId("8"): Allocation.of({"n0": 99, "gone": 1})}
     assert idle_beside(Plan(placements), snapshot) == (0, 4)

@@ -280,7 +280,7 @@ def write(rig: Rig, job_number: int, content: dict[str, Any]) -> None:
         return  # a name that no folder accepts, or that a folder has
 
 
-def play(
+def run_attack(
     folder: Path, honest: Sequence[JobReading], attack: Attack, *, hostile: bool, profiling: bool
 ) -> list[dict[str, int]]:
     """GPUs of the honest jobs after every tick; no tick may fail."""
@@ -309,12 +309,14 @@ def assert_harmless(honest: tuple[JobReading, ...], attack: Attack) -> None:
         tempfile.TemporaryDirectory() as honest_folder,
         tempfile.TemporaryDirectory() as hostile_folder,
     ):
-        alone = play(Path(honest_folder), honest, attack, hostile=False, profiling=False)
-        with_hostile = play(Path(hostile_folder), honest, attack, hostile=True, profiling=False)
+        alone = run_attack(Path(honest_folder), honest, attack, hostile=False, profiling=False)
+        with_hostile = run_attack(
+            Path(hostile_folder), honest, attack, hostile=True, profiling=False
+        )
     assert with_hostile == alone
 
 
-# Explaining a failure takes longer than finding it.
+# Explaining and shrinking a failure would take longer than finding it.
 PHASES = [phase for phase in Phase if phase is not Phase.explain]
 hostile = settings(max_examples=EXAMPLES, phases=PHASES, suppress_health_check=list(HealthCheck))
 
@@ -323,7 +325,7 @@ hostile = settings(max_examples=EXAMPLES, phases=PHASES, suppress_health_check=l
 @pytest.mark.slow
 @hostile
 @given(honest_jobs(), attack())
-def test_honest_jobs_are_placed_as_if_the_hostile_ones_were_not_there(
+def test_honest_jobs_are_placed_as_if_hostile_ones_did_not_exist(
     honest: tuple[JobReading, ...], attack: Attack
 ) -> None:
     assert_harmless(honest, attack)
@@ -331,7 +333,7 @@ def test_honest_jobs_are_placed_as_if_the_hostile_ones_were_not_there(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_isolated", [True, False])
-def test_a_planted_defect_does_no_harm_and_is_found_where_nothing_isolates_it(
+def test_a_planted_defect_does_no_harm_and_is_found_if_nothing_isolates_it(
     monkeypatch: pytest.MonkeyPatch, is_isolated: bool
 ) -> None:
     """Any of Mallory's jobs that a plan is made for breaks a step of the round."""
@@ -358,8 +360,8 @@ def test_a_planted_defect_does_no_harm_and_is_found_where_nothing_isolates_it(
 @pytest.mark.slow
 @hostile
 @given(honest_jobs(), attack())
-def test_no_tick_ends_with_a_defect_where_workloads_are_profiled(
+def test_no_tick_fails_with_a_defect_while_workloads_are_profiled(
     honest: tuple[JobReading, ...], attack: Attack
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        play(Path(folder), honest, attack, hostile=True, profiling=True)
+        run_attack(Path(folder), honest, attack, hostile=True, profiling=True)

@@ -1,4 +1,4 @@
-"""Which training a job is taken for, from one reading to the next."""
+"""How jobs are assigned to workloads from one reading to the next."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Cluster:
         return {job: record.workload for job, record in observation.records.items()}
 
 
-def test_a_job_is_what_it_told_or_else_what_the_last_of_its_script_told() -> None:
+def test_a_job_has_its_reported_program_or_the_last_of_its_script() -> None:
     cluster = Cluster({"1": "hops:reqs=1", "2": "hops:reqs=1", "3": "hops:reqs=1;workload=bert"})
     assert cluster.workloads() == {"1": SCRIPT, "2": SCRIPT, "3": "bert"}
     cluster.tell("1", OLD)
@@ -67,8 +67,8 @@ def test_a_name_that_the_user_gives_later_counts_from_then_on() -> None:
     assert cluster.workloads() == {"1": "bert"}
 
 
-def test_a_job_whose_script_is_not_read_yet_keeps_its_workload_or_waits_for_one() -> None:
-    """As after hopsd restarts on a busy cluster."""
+def test_a_job_with_an_unread_script_keeps_its_workload_or_has_none() -> None:
+    """This happens after hopsd restarts on a busy cluster."""
     cluster = Cluster({"1": "hops:reqs=1"})
     cluster.workloads()
     cluster.comments["2"] = "hops:reqs=1"

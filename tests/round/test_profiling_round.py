@@ -57,7 +57,7 @@ def marking_cluster(*comments: str) -> MarkingCluster:
     return MarkingCluster(cluster(*comments).jobs)
 
 
-def learn(memory: MemoryStore, workload: str, at: float) -> None:
+def learn(memory: MemoryStore, workload: str, time: float) -> None:
     times = dict.fromkeys(
         ["t_f", "t_b", "t_u", "mu_cache", "sigma_cache", "mu_load", "sigma_load"], 0.01
     )
@@ -66,13 +66,13 @@ def learn(memory: MemoryStore, workload: str, at: float) -> None:
             Theory(
                 workload=WorkloadName(workload), gpu_type=A100, inference=False, pattern=1,
                 batch_size=32.0, params=1e6, p_cache=1.0, w_cache=0.0, w_load=0.0,
-                records=1, iterations=20, at=at, **times,
+                records=1, iterations=20, at=time, **times,
             )
         ]
     )  # fmt: skip
 
 
-def test_measured_first_then_placed_and_the_next_one_at_once() -> None:
+def test_a_job_is_measured_then_placed_and_the_next_one_follows_at_once() -> None:
     port, memory = marking_cluster("hops:reqs=1,4;workload=new"), MemoryStore()
     first = run_round(port, memory, hops, SETTINGS, None)
     job = JobId("1")
@@ -97,7 +97,7 @@ def test_measured_first_then_placed_and_the_next_one_at_once() -> None:
     assert sorted(runs) == [("1", False, 4), ("1", True, 1), ("2", False, 4)]
 
 
-def test_a_run_without_figures_is_told_where_its_job_waits() -> None:
+def test_a_run_without_figures_is_mentioned_in_its_jobs_reason() -> None:
     port, memory = marking_cluster("hops:reqs=1,4;workload=new"), MemoryStore()
     window = run_round(port, memory, hops, SETTINGS, None).window
     port.leaves(JobId("1"))
@@ -108,7 +108,7 @@ def test_a_run_without_figures_is_told_where_its_job_waits() -> None:
     assert "profile run on a100" in result.plan.waiting[JobId("1")].text
 
 
-def test_without_profiling_nothing_of_it_is_written() -> None:
+def test_without_profiling_no_run_is_recorded() -> None:
     port, memory = marking_cluster("hops:reqs=1,4;workload=new"), MemoryStore()
     without_profiling = replace(SETTINGS, profiling=ProfilingSettings())
     result = run_round(port, memory, hops, without_profiling, None)
@@ -125,7 +125,7 @@ def test_without_profiling_nothing_of_it_is_written() -> None:
     st.integers(0, 8),
     st.sampled_from([0.0, 700.0]),
 )
-def test_stopped_anywhere_profile_runs_go_on_and_none_is_lost(
+def test_interrupted_anywhere_profile_runs_continue_and_none_is_lost(
     workloads: list[str], breaks_after: int, pause: float
 ) -> None:
     port = marking_cluster(*(f"hops:reqs=1,2;workload={w}" for w in workloads))
@@ -152,7 +152,7 @@ def test_stopped_anywhere_profile_runs_go_on_and_none_is_lost(
     assert all(run.closed and not run.failure for run in memory.profile_runs(0.0))
 
 
-def test_explain_tells_why_a_job_is_not_measured() -> None:
+def test_explain_gives_the_reason_why_a_job_is_not_measured() -> None:
     port, memory = marking_cluster("hops:reqs=1;workload=a;preempt=no"), MemoryStore()
     build = run_round(port, memory, hops, SETTINGS, None).build
     assert "to measure its speed: preempt=no forbids" in build.notes[JobId("1")]

@@ -42,7 +42,7 @@ SETTINGS = RoundSettings(seconds=60.0, plan=PlanSettings(time_limit_seconds=5.0)
 SERVICE = Service("active", "memory", "", "", 1, 0)
 
 
-def test_a_first_plan_places_and_a_second_round_leaves_a_good_plan_alone() -> None:
+def test_a_second_round_leaves_a_good_plan_unchanged() -> None:
     port, memory = cluster(comment(4), comment(4), comment(4)), store()
     first = run_round(port, memory, hops, SETTINGS, None)
     assert first.first
@@ -54,7 +54,7 @@ def test_a_first_plan_places_and_a_second_round_leaves_a_good_plan_alone() -> No
     assert len(port.started) == 3
 
 
-def test_within_a_round_idle_gpus_go_to_waiting_jobs_and_running_ones_stay() -> None:
+def test_within_a_round_idle_gpus_go_to_waiting_jobs_and_running_jobs_stay() -> None:
     port, memory = cluster(comment(4), comment(4)), store()
     first = run_round(port, memory, hops, SETTINGS, None)
     before = port.placements()
@@ -103,7 +103,7 @@ def test_a_released_job_is_left_to_slurm_but_its_gpus_count() -> None:
     assert sum(node.idle for node in result.build.snapshot.nodes) == 0
 
 
-def test_who_keeps_a_job_back_is_told() -> None:
+def test_the_reason_names_what_holds_a_job_back() -> None:
     port, memory = cluster(comment(1), comment(1), comment(1)), store()
     reasons_to_wait: list[dict[str, Any]] = [
         {"begin": 4e9},
@@ -123,7 +123,7 @@ def test_who_keeps_a_job_back_is_told() -> None:
     ]
 
 
-def test_restarts_are_counted_by_the_hours_that_jobs_have_run() -> None:
+def test_restarts_are_counted_by_the_hours_of_run_time() -> None:
     port, memory = cluster(comment(1), comment(1)), store()
     observation = run_round(port, memory, hops, SETTINGS, None).observation
     assert document(SERVICE, observation, None)["restarts_per_job_hour"] is None
@@ -138,7 +138,7 @@ def test_restarts_are_counted_by_the_hours_that_jobs_have_run() -> None:
     assert document(SERVICE, later, None)["restarts_per_job_hour"] == pytest.approx(4 / 3)
 
 
-def test_a_job_that_rests_is_told_with_what_it_asked_for() -> None:
+def test_a_backing_off_job_is_shown_with_its_request() -> None:
     port, memory = cluster("hops:reqs=1,4;samples=1000"), store()
     job = next(iter(port.jobs))
     backoffs = {job: Backoff(3, port.now + 0.2, "BadConstraints")}
@@ -149,7 +149,7 @@ def test_a_job_that_rests_is_told_with_what_it_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("racks", "node_names"), [("rrs", ("n0", "n1")), ("rss", ("n1", "n2"))])
-def test_themis_keeps_a_job_never_measured_within_a_rack(
+def test_themis_keeps_an_unmeasured_job_within_a_rack(
     racks: str, node_names: tuple[str, ...]
 ) -> None:
     port = cluster(comment(8))
@@ -169,7 +169,7 @@ SETS = st.sets(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, max_size=4)
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.lists(SETS, min_size=1, max_size=8), st.integers(0, 12), st.data())
-def test_stopped_anywhere_the_next_start_finishes_the_plan_and_starts_nothing_twice(
+def test_interrupted_anywhere_the_next_start_finishes_the_plan_once(
     reqs: list[set[int]], breaks_after: int, data: st.DataObject
 ) -> None:
     port, memory = cluster(*(comment(*sorted(r)) for r in reqs)), store()
@@ -195,7 +195,7 @@ def test_stopped_anywhere_the_next_start_finishes_the_plan_and_starts_nothing_tw
             assert job.allocation.gpus in reqs[int(job.id) - 1] if int(job.id) <= len(reqs) else 1
 
 
-def test_a_plan_whose_round_is_over_is_undone_not_finished() -> None:
+def test_an_open_plan_of_a_past_round_is_undone_not_finished() -> None:
     port, memory = cluster(comment(4), comment(2)), store()
     port.breaks_after = 0
     with pytest.raises(SlurmUnavailableError):
@@ -210,7 +210,7 @@ def test_a_plan_whose_round_is_over_is_undone_not_finished() -> None:
     assert memory.unfinished_plan() is None
 
 
-def test_the_window_of_a_round_that_lasts_is_taken_up() -> None:
+def test_the_window_of_an_unfinished_round_is_resumed() -> None:
     port, memory = cluster(comment(4)), store()
     result = run_round(port, memory, hops, SETTINGS, None)
     last = memory.last_plan()
@@ -218,7 +218,7 @@ def test_the_window_of_a_round_that_lasts_is_taken_up() -> None:
     assert RoundWindow(last.round_start, last.round_end) == result.window
 
 
-def test_nothing_known_of_a_workload_still_places_it() -> None:
+def test_an_unknown_workload_is_placed() -> None:
     port = cluster("hops:reqs=1,2")
     memory = MemoryStore()
     run_round(port, memory, hops, SETTINGS, None)
@@ -251,7 +251,7 @@ def choosy(reason: str) -> tuple[Choosy, MemoryStore]:
     return choosy_port, memory
 
 
-def test_a_job_that_one_node_does_not_take_is_tried_elsewhere_at_once() -> None:
+def test_a_job_refused_by_one_node_is_tried_elsewhere_at_once() -> None:
     port, memory = choosy("Resources")
     twin = cluster(comment(4))
     run_round(twin, store(), hops, SETTINGS, None)
@@ -265,7 +265,7 @@ def test_a_job_that_one_node_does_not_take_is_tried_elsewhere_at_once() -> None:
     assert after_outcomes(backoffs, second.outcomes, port.now) == {}
 
 
-def test_a_start_that_is_put_off_clears_no_backoff() -> None:
+def test_a_postponed_start_clears_no_backoff() -> None:
     """Otherwise a job that always fails would be tried again at once every other time."""
     step = Step(JobId("1"), StepKind.START, target=Allocation.of({"n0": 1}))
     failure = StepOutcome(step, OutcomeStatus.FAILED, error="Slurm gave nothing")
@@ -282,7 +282,9 @@ def test_a_start_that_is_put_off_clears_no_backoff() -> None:
         ("JobHeldUser", False, False),
     ],
 )
-def test_what_slurm_says_tells_what_helps(reason: str, rests: bool, shuns: bool) -> None:
+def test_slurms_reason_decides_between_backoff_and_avoiding_the_node(
+    reason: str, rests: bool, shuns: bool
+) -> None:
     port, memory = choosy(reason)
     port.nodes = port.nodes[:1]
     result = run_round(port, memory, hops, SETTINGS, None)
@@ -293,7 +295,7 @@ def test_what_slurm_says_tells_what_helps(reason: str, rests: bool, shuns: bool)
     assert not avoided_nodes(backoffs, port.now + 61.0)
 
 
-def test_a_job_that_avoids_its_only_node_says_so_and_for_how_long() -> None:
+def test_a_job_that_avoids_its_only_node_says_so_and_how_long() -> None:
     port, memory = choosy("BadConstraints")
     port.nodes = port.nodes[:1]
     first = run_round(port, memory, hops, SETTINGS, None)
@@ -308,11 +310,11 @@ def test_a_job_that_avoids_its_only_node_says_so_and_for_how_long() -> None:
     )
 
 
-def test_a_job_that_slurm_will_not_start_steps_aside_and_says_so() -> None:
+def test_a_job_that_slurm_will_not_start_backs_off_and_says_so() -> None:
     port, memory = cluster(comment(4), comment(4), comment(4), comment(4)), store()
-    stuck = JobId("1")
-    port.jobs[stuck] = replace(port.jobs[stuck], submit=1.0)
-    port.never = {stuck}
+    failing_job = JobId("1")
+    port.jobs[failing_job] = replace(port.jobs[failing_job], submit=1.0)
+    port.never = {failing_job}
     backoffs: dict[JobId, Backoff] = {}
     tries = []
     window = None
@@ -320,14 +322,14 @@ def test_a_job_that_slurm_will_not_start_steps_aside_and_says_so() -> None:
         result = run_round(port, memory, hops, SETTINGS, window, backoffs)
         backoffs = after_outcomes(backoffs, result.outcomes, port.now)
         window = result.window
-        tries.append(stuck in {o.step.job for o in result.outcomes})
+        tries.append(failing_job in {o.step.job for o in result.outcomes})
         port.now += 30.0
     assert tries[:2] == [True, False]  # its node goes to another
     assert 3 <= sum(tries) <= 4
     assert len(port.placements()) == 3
-    backoffs = {stuck: Backoff(3, port.now + 50.0, "BadConstraints")}
+    backoffs = {failing_job: Backoff(3, port.now + 50.0, "BadConstraints")}
     result = run_round(port, memory, hops, SETTINGS, window, backoffs)
-    reason = result.plan.waiting[stuck]
+    reason = result.plan.waiting[failing_job]
     assert reason.code is ReasonCode.ERROR
     assert "3 times in a row; it is tried again in 50 s: BadConstraints" in reason.text
     port.never = set()
@@ -344,7 +346,7 @@ def test_a_clock_set_back_opens_a_round() -> None:
     assert run_round(port, memory, hops, SETTINGS, window).window.start == port.now
 
 
-def test_a_plan_taken_up_moves_no_job_to_a_node_that_was_lost() -> None:
+def test_a_resumed_plan_moves_no_job_to_a_lost_node() -> None:
     port, memory = cluster(comment(4)), store()
     run_round(port, memory, hops, SETTINGS, None)
     (job,) = port.jobs
@@ -359,7 +361,7 @@ def test_a_plan_taken_up_moves_no_job_to_a_node_that_was_lost() -> None:
     assert memory.unfinished_plan() is None
 
 
-def test_a_plan_taken_up_gives_nothing_to_another_job_of_the_same_number() -> None:
+def test_a_resumed_plan_gives_nothing_to_another_job_with_the_same_number() -> None:
     """Slurm may reuse the number if slurmctld was killed before it saved the first job."""
     port, memory = cluster(comment(4)), store()
     port.breaks_after = 0
@@ -377,7 +379,7 @@ def test_a_plan_taken_up_gives_nothing_to_another_job_of_the_same_number() -> No
     ("samples_done", "expected"),
     [(10.0, 1000.0), (1000.0, 1000.0), (2000.0, 6000.0), (5000.0, 30000.0), (1e5, 6e5)],
 )
-def test_samples_that_were_too_few_are_expected_to_be_so_again(
+def test_a_job_that_outran_its_declared_samples_is_expected_to_double_them(
     samples_done: float, expected: float
 ) -> None:
     """Regression: a job that claimed too little always looked, and was ranked, as half done."""
@@ -394,7 +396,7 @@ def test_samples_that_were_too_few_are_expected_to_be_so_again(
     assert (note in build.notes.get(job.id, "")) == (samples_done > 1000.0)
 
 
-def test_a_job_given_back_stays_given_back_whatever_was_not_recorded() -> None:
+def test_a_released_job_stays_released_even_if_it_was_not_recorded() -> None:
     port, memory = cluster(comment(4)), store()
     (job,) = port.jobs
     port.jobs[job] = replace(port.jobs[job], hold=Hold.NONE, marks=RELEASED_MARK)
@@ -418,8 +420,8 @@ def start_and_be_killed(port: Cluster, memory: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("state", [SlurmState.FAILED, SlurmState.COMPLETING])
-def test_a_job_that_died_of_the_signal_of_a_plan_left_open_runs_on(state: SlurmState) -> None:
-    """hopsd lost the lead, or its life, between the checkpoint signal and the requeue."""
+def test_a_job_killed_by_the_signal_of_an_open_plan_is_requeued(state: SlurmState) -> None:
+    """hopsd lost the lead or was killed between the checkpoint signal and the requeue."""
     port, memory = cluster(comment(4)), store()
     run_round(port, memory, hops, SETTINGS, None)
     observe(port, memory, 8)
@@ -437,7 +439,7 @@ def test_a_job_that_died_of_the_signal_of_a_plan_left_open_runs_on(state: SlurmS
 
 
 @pytest.mark.parametrize("status", [OutcomeStatus.FAILED, OutcomeStatus.DONE])
-def test_what_died_of_our_signal_later_than_hops_waited_is_put_back(status: OutcomeStatus) -> None:
+def test_a_job_killed_by_our_signal_after_the_timeout_is_requeued(status: OutcomeStatus) -> None:
     """The job's nodes took longer to clean up than stop_timeout. If the move was carried out, the
     job died of another signal than ours.
     """
@@ -458,7 +460,7 @@ def test_what_died_of_our_signal_later_than_hops_waited_is_put_back(status: Outc
     assert (job.id in memory.jobs()) is died_late
 
 
-def test_a_run_that_began_and_ended_unseen_has_its_place_recorded() -> None:
+def test_the_placement_of_a_run_that_began_and_ended_unseen_is_recorded() -> None:
     port, memory = cluster(comment(4)), store()
     port.breaks_after = 1
     start_and_be_killed(port, memory)
@@ -472,7 +474,7 @@ def test_a_run_that_began_and_ended_unseen_has_its_place_recorded() -> None:
     assert (placement.allocation, placement.start, placement.end) == (allocation, 1000.0, 1005.0)
 
 
-def test_a_run_that_cleans_up_as_its_plan_is_taken_up_has_its_place_recorded() -> None:
+def test_the_placement_of_a_run_completing_while_its_plan_resumes_is_recorded() -> None:
     """Slurm has forgotten its GPUs, and a finished plan is not searched for them."""
     port, memory = cluster(comment(4)), store()
     start_and_be_killed(port, memory)
@@ -491,7 +493,7 @@ def test_a_run_that_cleans_up_as_its_plan_is_taken_up_has_its_place_recorded() -
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_a_run_that_is_completing_for_several_looks_is_recorded_once(restarts: int) -> None:
+def test_a_run_that_completes_over_several_readings_is_recorded_once(restarts: int) -> None:
     """``restarts`` is 1 after a requeue, which Slurm counts at once."""
     port, memory = cluster(comment(4)), store()
     run_round(port, memory, hops, SETTINGS, None)
@@ -509,7 +511,7 @@ def test_a_run_that_is_completing_for_several_looks_is_recorded_once(restarts: i
     assert (placement.allocation, placement.end) == (allocation, 1001.0)
 
 
-def test_a_run_that_ended_before_the_look_after_its_start_has_its_place_recorded() -> None:
+def test_the_placement_of_a_run_ended_before_the_reading_after_its_start_is_recorded() -> None:
     port, memory = cluster(comment(4)), store()
     run_round(port, memory, hops, SETTINGS, None)
     job = port.jobs[JobId("1")]
@@ -521,7 +523,7 @@ def test_a_run_that_ended_before_the_look_after_its_start_has_its_place_recorded
     assert (placement.allocation, placement.end) == (job.allocation, 1003.0)
 
 
-def test_a_run_after_a_move_that_ended_before_it_was_read_has_its_place_recorded() -> None:
+def test_the_placement_of_a_moved_run_that_ended_unread_is_recorded() -> None:
     port, memory = cluster(comment(4)), store()
     run_round(port, memory, hops, SETTINGS, None)
     observe(port, memory, 8)
@@ -545,7 +547,7 @@ def test_a_run_after_a_move_that_ended_before_it_was_read_has_its_place_recorded
 
 
 @pytest.mark.parametrize("restarts", [0, 2])
-def test_a_run_that_was_requeued_unseen_has_its_place_recorded(restarts: int) -> None:
+def test_the_placement_of_a_run_requeued_unseen_is_recorded(restarts: int) -> None:
     port, memory = cluster(comment(4)), store()
     port.jobs[JobId("1")] = replace(port.jobs[JobId("1")], restarts=restarts)
     start_and_be_killed(port, memory)
@@ -560,7 +562,7 @@ def test_a_run_that_was_requeued_unseen_has_its_place_recorded(restarts: int) ->
 
 
 @pytest.mark.parametrize("read_back", [True, False])
-def test_a_run_that_was_requeued_before_the_next_look_has_its_place_recorded(
+def test_the_placement_of_a_run_requeued_before_the_next_reading_is_recorded(
     read_back: bool,
 ) -> None:
     """It was requeued by its owner or because its node failed, within a second; GPU time counts."""
@@ -590,7 +592,7 @@ def test_a_run_that_was_requeued_before_the_next_look_has_its_place_recorded(
     assert (record.run_seconds, record.attained_gpu_seconds) == (1.0, 4.0)
 
 
-def test_a_run_on_other_nodes_than_planned_has_its_place_recorded() -> None:
+def test_the_placement_of_a_run_on_other_nodes_than_planned_is_recorded() -> None:
     port, memory = cluster(comment(4)), store()
     actual_allocation = Allocation.of({NodeName("n1"): 2, NodeName("n2"): 2})
 
@@ -608,7 +610,7 @@ def test_a_run_on_other_nodes_than_planned_has_its_place_recorded() -> None:
     assert (placement.allocation, placement.end) == (actual_allocation, 1002.0)
 
 
-def test_a_job_that_never_ran_was_nowhere() -> None:
+def test_a_job_that_never_ran_has_no_placement() -> None:
     port, memory = cluster(comment(4)), store()
     run_round(port, memory, hops, SETTINGS, None)
     job = replace(port.jobs[JobId("1")], state=SlurmState.CANCELLED, start=1003.0, end=1003.0)
@@ -618,7 +620,7 @@ def test_a_job_that_never_ran_was_nowhere() -> None:
     assert memory.placements() == ()
 
 
-def test_jobs_whose_restart_was_never_measured_stay_where_they_are() -> None:
+def test_jobs_of_unmeasured_restart_time_stay_in_place() -> None:
     port = cluster(*[comment(2) for _ in range(4)])
     for number, node in zip(range(1, 5), ("n2", "n1", "n2", "n0"), strict=True):
         job = JobId(str(number))
@@ -721,7 +723,7 @@ def test_a_job_that_would_be_harmed_by_any_second_start_stays(repeats: str, word
 
 
 @pytest.mark.parametrize(("has_saved", "is_warned"), [(False, True), (True, False), (None, False)])
-def test_who_was_not_seen_to_save_is_told_what_a_move_does(
+def test_a_user_whose_job_was_not_seen_to_save_is_told_about_moves(
     has_saved: bool | None, is_warned: bool
 ) -> None:
     port, memory = cluster(comment(1)), store()
@@ -735,7 +737,7 @@ def test_who_was_not_seen_to_save_is_told_what_a_move_does(
     assert ("preempt=no in the comment keeps it" in notes.get(job, "")) == is_warned
 
 
-def test_a_workload_that_failed_at_a_restart_once_is_moved_no_more() -> None:
+def test_a_workload_that_failed_at_a_restart_is_no_longer_moved() -> None:
     port, memory = cluster(comment(1), comment(1)), store()
     run_round(port, memory, hops, SETTINGS, None)
     first, second = port.jobs
@@ -755,9 +757,7 @@ def test_a_workload_that_failed_at_a_restart_once_is_moved_no_more() -> None:
 @pytest.mark.parametrize(
     ("traps", "stays"), [("USR1", True), ("USR1|ends:USR1", False), ("none", False)]
 )
-def test_a_workload_that_ended_by_hops_signal_once_is_moved_no_more(
-    traps: str, stays: bool
-) -> None:
+def test_a_workload_ended_by_hops_signal_is_no_longer_moved(traps: str, stays: bool) -> None:
     port, memory = cluster(comment(1), comment(1)), store()
     options = read_script_options(f"hops:asks|shape:any|traps:{traps}")
     port.jobs = {job: replace(read, options=options) for job, read in port.jobs.items()}
@@ -773,7 +773,7 @@ def test_a_workload_that_ended_by_hops_signal_once_is_moved_no_more(
 
 
 @pytest.mark.parametrize("is_timed", [None, True, False])
-def test_explain_says_where_communication_is_not_told_apart(is_timed: bool | None) -> None:
+def test_explain_says_if_communication_is_not_separated(is_timed: bool | None) -> None:
     """With FSDP, DeepSpeed and pipelines, for example."""
     port, memory = cluster(comment(1)), store()
     run_round(port, memory, hops, SETTINGS, None)
@@ -788,7 +788,7 @@ def test_explain_says_where_communication_is_not_told_apart(is_timed: bool | Non
 @pytest.mark.parametrize(("reqs", "keeps", "is_warned"), [
     ((1, 2), False, True), ((1, 2), True, False), ((1, 2), None, False), ((2,), False, False),
 ])  # fmt: skip
-def test_explain_says_what_another_gpu_count_does_to_the_training(
+def test_explain_says_what_another_gpu_count_changes(
     reqs: tuple[int, ...], keeps: bool | None, is_warned: bool
 ) -> None:
     port, memory = cluster(comment(*reqs)), store()
@@ -798,7 +798,7 @@ def test_explain_says_what_another_gpu_count_does_to_the_training(
     assert ("the epoch begins again" in notes.get(JobId("1"), "")) == is_warned
 
 
-def test_explain_says_that_samples_are_not_known() -> None:
+def test_explain_says_that_samples_are_unknown() -> None:
     port, memory = cluster(comment(1)), store()
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs([replace(record, saved=False) for record in memory.jobs().values()])
@@ -806,7 +806,7 @@ def test_explain_says_that_samples_are_not_known() -> None:
     assert "do not show how many samples" in notes[JobId("1")]
 
 
-def test_explain_says_that_the_time_of_an_iteration_is_not_known() -> None:
+def test_explain_says_that_the_iteration_time_is_unknown() -> None:
     port, memory = cluster(comment(1)), store()
     run_round(port, memory, hops, SETTINGS, None)
     memory.save_jobs([replace(record, time_known=False) for record in memory.jobs().values()])
@@ -814,7 +814,7 @@ def test_explain_says_that_the_time_of_an_iteration_is_not_known() -> None:
     assert "its speed is unknown" in notes[JobId("1")]
 
 
-def test_a_reserved_node_does_not_part_the_others() -> None:
+def test_a_reserved_node_does_not_separate_its_neighbours() -> None:
     """A job on several nodes needs neighbours, as the nodes on both sides of a reservation are."""
     nodes = [replace(NODES[0], name=NodeName(f"n{number}")) for number in range(3)]
     nodes[1] = replace(nodes[1], reservation="day", reserved_from=0.0)
@@ -838,12 +838,12 @@ class Read(tuple[StepOutcome, ...]):
     def __reversed__(self) -> Iterator[StepOutcome]:
         return iter(self[::-1])
 
-    def __getitem__(self, at: Any) -> Any:
-        item = super().__getitem__(at)
-        return Read(item) if isinstance(at, slice) else item
+    def __getitem__(self, index: Any) -> Any:
+        item = super().__getitem__(index)
+        return Read(item) if isinstance(index, slice) else item
 
 
-def test_a_status_document_looks_at_each_outcome_a_few_times_however_many_jobs_there_are() -> None:
+def test_a_status_document_reads_each_outcome_a_few_times_at_most() -> None:
     jobs = 100
     port, memory = cluster(*[comment(4) for _ in range(jobs)]), store()
     result = run_round(port, memory, hops, SETTINGS, None)

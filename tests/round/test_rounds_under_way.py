@@ -50,7 +50,7 @@ def submit(slurm: FakeSlurm, number: int, gpus: int) -> JobId:
     return slurm.add(number, comment=comment, submit=slurm.now, time_limit_seconds=3600.0)
 
 
-def stubborn(slurm: FakeSlurm) -> JobReading:
+def stubborn_job(slurm: FakeSlurm) -> JobReading:
     """A job on n0 that was asked to leave. It asks for 300 s, and ignores the signal."""
     job = slurm.running(1, n0=8)
     options = ScriptOptions(signal="USR1", signal_seconds=300)
@@ -72,16 +72,16 @@ def preempt(job: JobReading) -> Step:
     return Step(job.id, StepKind.PREEMPT, current=job.allocation)
 
 
-@pytest.mark.parametrize(("ended", "readings"), [(None, 1), ("another", 1), ("itself", 2)])
-def test_slurm_is_read_again_only_where_a_leaving_job_has_ended(
-    monkeypatch: pytest.MonkeyPatch, ended: str | None, readings: int
+@pytest.mark.parametrize(("end_state", "readings"), [(None, 1), ("another", 1), ("itself", 2)])
+def test_slurm_is_read_again_only_after_a_leaving_job_has_ended(
+    monkeypatch: pytest.MonkeyPatch, end_state: str | None, readings: int
 ) -> None:
     slurm, memory = FakeSlurm(), store()
-    leaving, other = stubborn(slurm), slurm.running(2, n1=8)
+    leaving, second_job = stubborn_job(slurm), slurm.running(2, n1=8)
     site = port(slurm)
     begin(slurm, site, memory, preempt(leaving))
-    if ended is not None:
-        job = {"itself": leaving.id, "another": other}[ended]
+    if end_state is not None:
+        job = {"itself": leaving.id, "another": second_job}[end_state]
         slurm.change(job, state=SlurmState.FAILED, exit_signal=10, allocation=Allocation())
     times_read = []
     read = site.read
@@ -90,10 +90,10 @@ def test_slurm_is_read_again_only_where_a_leaving_job_has_ended(
     assert len(times_read) == readings
 
 
-def test_one_job_that_ignores_its_signal_stops_nobody() -> None:
+def test_a_job_that_ignores_its_signal_blocks_nobody() -> None:
     """Regression: others' one-GPU jobs waited up to 320 s beside idle GPUs."""
     slurm, memory = FakeSlurm(), store()
-    site, job = port(slurm), stubborn(slurm)
+    site, job = port(slurm), stubborn_job(slurm)
     begin(slurm, site, memory, preempt(job))
     window, gaps, number = RoundWindow(slurm.now, slurm.now + 600.0), [], 10
     while slurm.now < 1290.0:
@@ -119,9 +119,9 @@ def test_one_job_that_ignores_its_signal_stops_nobody() -> None:
     assert memory.last_outcomes([job.id])[job.id].status is OutcomeStatus.DONE
 
 
-def test_gpus_that_a_job_is_to_get_are_given_to_no_other() -> None:
+def test_gpus_promised_to_a_job_are_given_to_no_other() -> None:
     slurm, memory = FakeSlurm(), store()
-    site, job, heir = port(slurm), stubborn(slurm), submit(slurm, 2, 8)
+    site, job, heir = port(slurm), stubborn_job(slurm), submit(slurm, 2, 8)
     target = Allocation.of({NodeName("n0"): 8})
     begin(slurm, site, memory, preempt(job), Step(heir, StepKind.START, target=target))
     submit(slurm, 3, 8), submit(slurm, 4, 8), submit(slurm, 5, 8)
@@ -133,7 +133,7 @@ def test_gpus_that_a_job_is_to_get_are_given_to_no_other() -> None:
     assert slurm.writes().count("requeue_hold") == 1
 
 
-def test_a_run_that_is_over_before_a_later_tick_reads_it_back_is_in_the_history() -> None:
+def test_a_run_that_ended_before_it_was_read_back_is_in_the_history() -> None:
     """Its outcome does not have the time of its release, and a newer plan exists by then."""
     slurm, memory = FakeSlurm(), store()
     site, job = port(slurm), submit(slurm, 1, 2)
@@ -150,9 +150,9 @@ def test_a_run_that_is_over_before_a_later_tick_reads_it_back_is_in_the_history(
     assert [placement.allocation for placement in memory.placements(job)] == [target]
 
 
-def test_a_hopsd_that_is_killed_in_a_grace_goes_on_with_it() -> None:
+def test_a_hopsd_killed_in_a_grace_continues_it() -> None:
     slurm, memory = FakeSlurm(), store()
-    job = stubborn(slurm)
+    job = stubborn_job(slurm)
     begin(slurm, port(slurm), memory, preempt(job))
     slurm.sleep(30.0)
     second_port = port(slurm)
@@ -166,9 +166,9 @@ def test_a_hopsd_that_is_killed_in_a_grace_goes_on_with_it() -> None:
     assert slurm.writes().count("requeue_hold") == slurm.table[job.id].restarts == 1
 
 
-def test_what_ends_by_our_signal_between_two_looks_is_requeued_before_it_is_recorded() -> None:
+def test_a_job_ended_by_our_signal_is_requeued_before_it_is_recorded() -> None:
     slurm, memory = FakeSlurm(), store()
-    site, job = port(slurm), stubborn(slurm)
+    site, job = port(slurm), stubborn_job(slurm)
     run_round(site, memory, hops, SETTINGS, None)
     begin(slurm, site, memory, preempt(job))
     slurm.change(job.id, state=SlurmState.FAILED, exit_signal=10, allocation=Allocation())
@@ -177,10 +177,10 @@ def test_what_ends_by_our_signal_between_two_looks_is_requeued_before_it_is_reco
     assert memory.jobs()[job.id].end is None
 
 
-def test_a_run_that_our_signal_ended_is_not_learnt() -> None:
+def test_a_run_ended_by_our_signal_teaches_no_run_time() -> None:
     """Regression: after a handler that exits 0, an hour's workload was expected to take 23 s."""
     slurm, memory = FakeSlurm(), store()
-    site, job = port(slurm), stubborn(slurm)
+    site, job = port(slurm), stubborn_job(slurm)
     run_round(site, memory, hops, SETTINGS, None)
     begin(slurm, site, memory, preempt(job))
     end_state = {"state": SlurmState.COMPLETED, "allocation": Allocation(), "end": slurm.now}
@@ -191,9 +191,9 @@ def test_a_run_that_our_signal_ended_is_not_learnt() -> None:
     assert memory.knowledge().runs == ()
 
 
-def test_a_new_job_of_the_same_number_is_not_taken_for_the_one_that_leaves() -> None:
+def test_a_new_job_with_the_same_number_is_not_mistaken_for_the_leaving_one() -> None:
     slurm, memory = FakeSlurm(), store()
-    site, job = port(slurm), stubborn(slurm)
+    site, job = port(slurm), stubborn_job(slurm)
     run_round(site, memory, hops, SETTINGS, None)
     begin(slurm, site, memory, preempt(job))
     slurm.change(job.id, submit=slurm.now + 5.0)
@@ -203,7 +203,7 @@ def test_a_new_job_of_the_same_number_is_not_taken_for_the_one_that_leaves() -> 
     assert second_port.under_way == ()
 
 
-def test_a_node_that_completes_for_long_has_no_idle_gpus() -> None:
+def test_a_node_that_completes_for_minutes_has_no_idle_gpus() -> None:
     node = NodeReading(NodeName("n0"), GpuType("t"), 8, 32, foreign_gpus=2)
     short = replace(node, completing_seconds=COMPLETING_SECONDS / 2)
     long = replace(node, completing_seconds=2 * COMPLETING_SECONDS)
@@ -219,7 +219,7 @@ GPUS = st.dictionaries(st.sampled_from(NODES), st.integers(1, 8), min_size=1, ma
     st.lists(st.tuples(st.sampled_from(Phase), GPUS, GPUS), max_size=4),
     st.lists(GPUS, max_size=2),
 )
-def test_no_gpu_under_way_counts_as_idle(
+def test_no_gpu_of_an_open_transition_counts_as_idle(
     steps: list[tuple[Phase, dict[NodeName, int], dict[NodeName, int]]],
     allocations_of_others: list[dict[NodeName, int]],
 ) -> None:
@@ -261,7 +261,7 @@ def test_no_gpu_under_way_counts_as_idle(
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_plans_without_transitions_see_what_slurm_says(phase: Phase) -> None:
+def test_plans_without_transitions_use_slurms_state(phase: Phase) -> None:
     slurm = FakeSlurm()
     slurm.running(1, n0=4)
     assert planning_reading(slurm.cluster(), ()) == slurm.cluster()
@@ -273,7 +273,7 @@ def test_plans_without_transitions_see_what_slurm_says(phase: Phase) -> None:
 
 
 @pytest.mark.parametrize("is_reported", [False, True])
-def test_a_hopsd_that_starts_tells_a_persons_requeuehold_from_its_own(*, is_reported: bool) -> None:
+def test_a_restarted_hopsd_tells_a_persons_requeuehold_from_its_own(*, is_reported: bool) -> None:
     """A requeue that it saw reported was its own: a person's would be marked as a hold by then."""
     slurm, memory = FakeSlurm(), store()
     job = slurm.running(1, n0=8)
@@ -288,7 +288,7 @@ def test_a_hopsd_that_starts_tells_a_persons_requeuehold_from_its_own(*, is_repo
     assert read.hold is (Hold.HOPS if is_reported else Hold.USER)
 
 
-def test_who_leads_again_takes_no_requeue_by_the_other_hopsd_for_a_persons() -> None:
+def test_a_hopsd_that_leads_again_recognises_requeues_by_the_other_one() -> None:
     slurm, memory = FakeSlurm(), store()
     job = slurm.running(1, n0=8)
     slurm.change(job, comment="hops:reqs=8;workload=w")

@@ -33,7 +33,7 @@ SETTINGS = RoundSettings(
 SESSION = JobId("9")
 
 
-def play(
+def run_session_round(
     port: Cluster,
     memory: MemoryStore,
     window: RoundWindow | None,
@@ -56,32 +56,32 @@ def note_saves(memory: MemoryStore, *jobs: str) -> None:
     memory.save_jobs(replace(records[JobId(job)], saved=True, restart_seconds=20.0) for job in jobs)
 
 
-def full(*comments: str) -> tuple[Cluster, MemoryStore, RoundWindow]:
+def full_cluster(*comments: str) -> tuple[Cluster, MemoryStore, RoundWindow]:
     """A full cluster, some time into a round."""
     port, memory = cluster(*comments), store()
-    window = play(port, memory, None).window
+    window = run_session_round(port, memory, None).window
     assert sum(allocation.gpus for allocation in port.placements().values()) == 12
     port.now += 100.0
     return port, memory, window
 
 
-def test_a_session_takes_an_idle_gpu_beside_which_nothing_moves() -> None:
+def test_a_session_gets_an_idle_gpu_without_moving_a_job() -> None:
     port, memory = cluster(comment(4), comment(2)), store()
-    window = play(port, memory, None).window
+    window = run_session_round(port, memory, None).window
     before = port.placements()
     ask(port)
     port.now += 20.0
-    result = play(port, memory, window)
+    result = run_session_round(port, memory, window)
     assert [step.step.job for step in result.outcomes] == [SESSION]
     allocation = port.placements()[SESSION]
     assert allocation.nodes == before[JobId("2")].nodes, "whole nodes are for large jobs"
 
 
-def test_a_training_that_saves_shrinks_for_a_session_in_the_middle_of_a_round() -> None:
-    port, memory, window = full(comment(4), comment(2, 4), comment(4))
+def test_a_training_that_saves_shrinks_for_a_session_within_a_round() -> None:
+    port, memory, window = full_cluster(comment(4), comment(2, 4), comment(4))
     note_saves(memory, "1", "2", "3")
     ask(port)
-    result = play(port, memory, window)
+    result = run_session_round(port, memory, window)
     assert not result.first
     kinds = {outcome.step.job: outcome.step.kind for outcome in result.outcomes}
     assert kinds == {JobId("2"): StepKind.MOVE, SESSION: StepKind.START}
@@ -94,12 +94,12 @@ def test_a_training_that_saves_shrinks_for_a_session_in_the_middle_of_a_round() 
     assert after[SESSION].nodes == after[JobId("2")].nodes
 
 
-def test_one_that_cannot_shrink_stops_for_it_and_comes_back_later() -> None:
-    port, memory, window = full(comment(4), comment(4), comment(4))
+def test_a_training_that_cannot_shrink_stops_for_it_and_returns_later() -> None:
+    port, memory, window = full_cluster(comment(4), comment(4), comment(4))
     note_saves(memory, "1", "2", "3")
     before = port.placements()
     ask(port)
-    result = play(port, memory, window)
+    result = run_session_round(port, memory, window)
     kinds = sorted(outcome.step.kind for outcome in result.outcomes)
     assert kinds == [StepKind.PREEMPT, StepKind.START]
     (stopped_job,) = before.keys() - port.placements().keys()
@@ -107,15 +107,15 @@ def test_one_that_cannot_shrink_stops_for_it_and_comes_back_later() -> None:
     port.now += 10.0
     ended_session = replace(port.jobs[SESSION], state=SlurmState.COMPLETED, end=port.now)
     port.jobs[SESSION] = replace(ended_session, allocation=Allocation())
-    play(port, memory, window)
+    run_session_round(port, memory, window)
     assert port.placements()[stopped_job].gpus == 4
 
 
-def test_jobs_that_may_not_be_moved_keep_their_gpus() -> None:
-    port, memory, window = full(*[comment(4, extra=";preempt=no")] * 3)
+def test_jobs_that_may_not_move_keep_their_gpus() -> None:
+    port, memory, window = full_cluster(*[comment(4, extra=";preempt=no")] * 3)
     note_saves(memory, "1", "2", "3")
     ask(port)
-    result = play(port, memory, window)
+    result = run_session_round(port, memory, window)
     assert result.outcomes == ()
     reason = result.plan.waiting[SESSION]
     assert reason.code is ReasonCode.LOST_TO_OTHERS
@@ -126,44 +126,44 @@ def test_a_training_never_seen_to_save_is_the_last_to_make_room() -> None:
     port, memory = cluster(comment(1, 4), comment(4), comment(4)), store()
     for job in ("1", "2"):  # jobs of other users, who may save or not
         port.jobs[JobId(job)] = replace(port.jobs[JobId(job)], user=UserName(f"user{job}"))
-    window = play(port, memory, None).window
+    window = run_session_round(port, memory, None).window
     before = port.placements()
     note_saves(memory, "3")
     port.now += 100.0
     ask(port)
-    play(port, memory, window)
+    run_session_round(port, memory, window)
     assert port.placements()[SESSION].nodes == before[JobId("3")].nodes
 
 
 @pytest.mark.parametrize("policy", ["hops", "hops+", "allox", "themis", "fifo"])
-def test_nothing_moves_a_session_at_the_beginning_of_a_round(policy: str) -> None:
-    port, memory, window = full(comment(4), comment(2, 4), comment(4))
+def test_a_session_is_not_moved_at_a_rounds_start(policy: str) -> None:
+    port, memory, window = full_cluster(comment(4), comment(2, 4), comment(4))
     note_saves(memory, "1", "2", "3")
     ask(port)
-    play(port, memory, window)
+    run_session_round(port, memory, window)
     allocation = port.placements()[SESSION]
     for number in range(3):
         port.now += 700.0
         port.jobs[JobId(f"2{number}")] = submission(20 + number, comment(4), submit=port.now)
-        play(port, memory, None, policy=get(policy))
+        run_session_round(port, memory, None, policy=get(policy))
         assert port.placements()[SESSION] == allocation
         assert port.jobs[SESSION].restarts == 0
 
 
 @pytest.mark.parametrize("policy", ["hops", "hops+"])
 def test_a_first_plan_makes_room_for_a_session(policy: str) -> None:
-    port, memory, _ = full(comment(4), comment(2, 4), comment(4))
+    port, memory, _ = full_cluster(comment(4), comment(2, 4), comment(4))
     note_saves(memory, "1", "2", "3")
     ask(port)
     port.now += 700.0
-    result = play(port, memory, None, policy=get(policy))
+    result = run_session_round(port, memory, None, policy=get(policy))
     assert result.first
     assert port.placements()[SESSION].gpus == 1
 
 
-def test_the_sessions_of_one_user_and_all_together_have_limits() -> None:
+def test_sessions_are_limited_per_user_and_in_total() -> None:
     port, memory = cluster(comment(4)), store()
-    window = play(port, memory, None).window
+    window = run_session_round(port, memory, None).window
     limits = SessionSettings(user_gpus=2, share=0.25)
     for job in ("11", "12", "13"):
         ask(port, job)
@@ -171,7 +171,7 @@ def test_the_sessions_of_one_user_and_all_together_have_limits() -> None:
     ask(port, "15", user="bob")
     ask(port, "16", user="cid")
     port.now += 20.0
-    result = play(port, memory, window, limits)
+    result = run_session_round(port, memory, window, limits)
     assert {job for job in port.placements() if job != "1"} == {"11", "12", "15"}
     waiting = {job: reason.text for job, reason in result.plan.waiting.items()}
     assert "your sessions have 2 of the 2 GPUs" in waiting[JobId("13")]
@@ -179,36 +179,36 @@ def test_the_sessions_of_one_user_and_all_together_have_limits() -> None:
     assert "all sessions have 3 of the 3 GPUs" in waiting[JobId("16")]
 
 
-def test_a_session_that_asks_for_more_than_all_may_have_is_told_so() -> None:
+def test_a_session_larger_than_the_limit_is_told_so() -> None:
     """Regression: it was told that it starts as soon as another session ends."""
     port, memory = cluster(comment(4)), store()
-    window = play(port, memory, None).window
+    window = run_session_round(port, memory, None).window
     ask(port, "11", gpus=4)
     port.now += 20.0
-    result = play(port, memory, window, SessionSettings(user_gpus=4, share=0.25))
+    result = run_session_round(port, memory, window, SessionSettings(user_gpus=4, share=0.25))
     reason = result.plan.waiting[JobId("11")]
     assert "asks for 4 GPUs, and all sessions may have 3 ([interactive] share)" in reason.text
 
 
-def test_the_reserve_is_kept_from_jobs_that_do_not_save() -> None:
+def test_the_reserve_is_withheld_from_jobs_that_do_not_save() -> None:
     rigid = comment(2, extra=";preempt=no")
     port, memory = cluster(*[rigid] * 6), store()
     session_settings = SessionSettings(reserve=2)
-    result = play(port, memory, None, session_settings)
+    result = run_session_round(port, memory, None, session_settings)
     assert sum(allocation.gpus for allocation in port.placements().values()) == 10
     assert [reason.code for reason in result.plan.waiting.values()] == [ReasonCode.LIMIT]
     ask(port, gpus=2)
     port.now += 20.0
-    play(port, memory, result.window, session_settings)
+    run_session_round(port, memory, result.window, session_settings)
     assert port.placements()[SESSION].gpus == 2
 
 
-def test_jobs_that_save_use_the_reserve_meanwhile() -> None:
+def test_jobs_that_save_may_use_the_reserve() -> None:
     port, memory = cluster(*[comment(4)] * 3), store()
     session_settings = SessionSettings(reserve=2)
-    play(port, memory, None, session_settings)
+    run_session_round(port, memory, None, session_settings)
     assert len(port.placements()) == 2
     note_saves(memory, "1", "2")  # of the same workload as the third one
     port.now += 20.0
-    play(port, memory, None, session_settings)
+    run_session_round(port, memory, None, session_settings)
     assert len(port.placements()) == 3

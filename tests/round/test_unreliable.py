@@ -15,7 +15,7 @@ SETTINGS = RoundSettings(seconds=60.0, plan=PlanSettings(time_limit_seconds=5.0)
 LEMON = {NodeName("n0"): "breaks jobs: 6 failed runs of 3 workloads, 0.8 expected"}
 
 
-def test_no_job_starts_there_and_the_reason_has_the_evidence() -> None:
+def test_no_job_starts_on_an_unreliable_node_and_the_reason_has_evidence() -> None:
     port, memory = cluster(*[comment(4)] * 4), store()
     nodes = len(port.nodes)
     result = run_round(port, memory, hops, SETTINGS, None, unreliable=LEMON)
@@ -25,7 +25,7 @@ def test_no_job_starts_there_and_the_reason_has_the_evidence() -> None:
     assert "n0" not in str(result.plan.placements)
 
 
-def test_what_runs_there_stays() -> None:
+def test_jobs_on_an_unreliable_node_stay() -> None:
     port, memory = cluster(comment(4)), store()
     window = run_round(port, memory, hops, SETTINGS, None).window
     (allocation,) = port.placements().values()
@@ -36,7 +36,7 @@ def test_what_runs_there_stays() -> None:
     assert list(port.placements().values()) == [allocation]
 
 
-def test_a_job_that_fits_nowhere_else_is_told_why() -> None:
+def test_a_job_that_fits_only_there_gets_the_reason() -> None:
     port, memory = cluster(comment(4)), store()
     bad = {node.name: "breaks jobs: 6 failed runs" for node in port.nodes}
     result = run_round(port, memory, hops, SETTINGS, None, unreliable=bad)

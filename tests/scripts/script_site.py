@@ -174,8 +174,8 @@ class ScriptSite:
         self._count += 1
         path = self.folder / f"{self._count}.sh"
         lines = text.strip().splitlines()
-        at = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
-        lines[at:at] = [f"export PATH={self.bin}:$PATH", "figures"]
+        position = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
+        lines[position:position] = [f"export PATH={self.bin}:$PATH", "figures"]
         path.write_text("\n".join(["#!/bin/bash", *lines, ""]))
         return path
 

@@ -15,22 +15,22 @@ def script(case: Behaviour, comment: str | None = None) -> Script:
 
 
 @pytest.mark.long
-def test_each_behaves_as_on_plain_slurm(scripts: ScriptSite) -> None:
+def test_each_script_behaves_as_on_plain_slurm(scripts: ScriptSite) -> None:
     cases = BEHAVIOURS
     if scripts.release >= (25, 5):  # Slurm holds jobs of accounts without a login shell (26.05)
         cases = [case for case in BEHAVIOURS if not case.logs_in]
     single_cases = [case for case in cases if not case.restarts]
     plain = scripts.run([script(case) for case in single_cases])
-    assert wrong(single_cases, plain) == {}
+    assert unexpected_results(single_cases, plain) == {}
     gpus = ["2" if "gpu:2" in case.options else "1" for case in cases]
     hops = scripts.run(
         [script(case, f"hops:reqs={n}") for case, n in zip(cases, gpus, strict=True)]
     )
-    assert wrong(cases, hops) == {}
+    assert unexpected_results(cases, hops) == {}
 
 
-def wrong(cases: list[Behaviour], runs: list[Run]) -> dict[str, object]:
-    """What became of those that did not end as they should."""
+def unexpected_results(cases: list[Behaviour], runs: list[Run]) -> dict[str, object]:
+    """Return the results of the cases that did not end as expected."""
     return {
         case.name: (run.end, script_lines(run), run.output, run.message)
         for case, run in zip(cases, runs, strict=True)
@@ -39,7 +39,7 @@ def wrong(cases: list[Behaviour], runs: list[Run]) -> dict[str, object]:
 
 
 def script_lines(run: Run) -> tuple[str, ...]:
-    """The script's own lines."""
+    """Return the lines that the script itself printed."""
     lines = run.output.splitlines()
     prefixes = ("FIGURES ", "hops: ", "srun: ", "slurmstepd", "[20", "/", "Terminated")
     return tuple(line for line in lines if not line.startswith(prefixes))

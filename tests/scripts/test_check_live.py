@@ -1,4 +1,4 @@
-"""`hopsctl check` tells before a submission what sbatch and hops would say to it."""
+"""`hopsctl check` shows before a submission what sbatch and hops would say about it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check(scripts: ScriptSite, text: str, *options: str) -> tuple[int, list[str]
     return result.returncode, result.stdout.splitlines(), result.stderr
 
 
-def test_it_tells_counts_and_shapes_and_submits_nothing(scripts: ScriptSite) -> None:
+def test_check_shows_counts_and_shapes_and_submits_nothing(scripts: ScriptSite) -> None:
     before = scripts.cluster.run("squeue", "--all", "-h", "-o", "%A")
     text = "#SBATCH --nodes=2 --gres=gpu:a100:4\n#SBATCH --comment=hops:reqs=2,4,8,16\nrank"
     code, (move_notice, *lines), _ = check(scripts, text)
@@ -50,33 +50,33 @@ HETEROGENEOUS = (
 
 
 @pytest.mark.parametrize("comments", [("hops:reqs=1", "x"), ("x", "hops:reqs=1")])
-def test_it_refuses_a_heterogeneous_job(scripts: ScriptSite, comments: tuple[str, str]) -> None:
+def test_check_refuses_a_heterogeneous_job(scripts: ScriptSite, comments: tuple[str, str]) -> None:
     code, lines, _ = check(scripts, HETEROGENEOUS.format(*comments))
     assert code == 2
     assert "heterogeneous" in lines[0]
 
 
-def test_it_knows_a_signal_of_the_command_line(scripts: ScriptSite) -> None:
+def test_check_reads_a_signal_from_the_command_line(scripts: ScriptSite) -> None:
     options = ("--comment=hops:reqs=1", "--signal=B:USR1@60")
     code, lines, _ = check(scripts, "#SBATCH --gres=gpu:1\ntrap : USR1\nrank", *options)
     assert code == 0
     assert any("hops sends it USR1 60 s ahead" in line for line in lines)
 
 
-def test_it_tells_what_keeps_it_from_measuring(scripts: ScriptSite) -> None:
+def test_check_explains_why_measuring_is_impossible(scripts: ScriptSite) -> None:
     text = "#SBATCH --gres=gpu:1\nexport PYTHONPATH=$HOME/lib\nrank"
     _, lines, _ = check(scripts, text, "--comment=hops:reqs=1")
     assert any(line.startswith("hops may not see its speed: its script") for line in lines)
 
 
-def test_it_tells_what_must_wait_for_others(scripts: ScriptSite) -> None:
+def test_check_names_dependencies_and_begin_times(scripts: ScriptSite) -> None:
     text = "#SBATCH --nodes=2 --gres=gpu:a100:8 --constraint=hbm\nrank"
     code, lines, _ = check(scripts, text, "--comment=hops:reqs=8,16")
     assert code == 0
     assert lines[-1] == "16 GPUs: when others have left, as on {n0:8, n1:8}"
 
 
-def test_it_tells_of_cores_that_do_not_come_with_a_gpu(scripts: ScriptSite) -> None:
+def test_check_names_cores_that_do_not_come_with_a_gpu(scripts: ScriptSite) -> None:
     text = "#SBATCH --nodes=1 --gres=gpu:v100:1 --cpus-per-task=16\nrank"
     _, lines, _ = check(scripts, text, "--comment=hops:reqs=1")
     assert any(
@@ -93,7 +93,9 @@ def test_it_tells_of_cores_that_do_not_come_with_a_gpu(scripts: ScriptSite) -> N
         ("--comment=hops:reqs=1 --partition=none", 2, "nvalid partition"),
     ],
 )
-def test_it_ends_as_sbatch_would(scripts: ScriptSite, options: str, code: int, words: str) -> None:
+def test_check_exits_as_sbatch_would(
+    scripts: ScriptSite, options: str, code: int, words: str
+) -> None:
     exit_code, lines, error_output = check(scripts, "rank", *options.split())
     assert exit_code == code
     assert words in error_output + "\n".join(lines)

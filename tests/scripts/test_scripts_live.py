@@ -20,7 +20,7 @@ BY_NAME = {pattern.name: pattern for pattern in PATTERNS}
 
 
 def check_ranks(run: Run, gpus: int) -> None:
-    """As many ranks as GPUs, each GPU once and nobody else's."""
+    """Check that there are as many ranks as GPUs, each on a separate GPU of the job."""
     assert run.state == "COMPLETED", run.message + run.output
     assert [rank.rank for rank in run.ranks] == list(range(gpus)), run.output
     assert {rank.world for rank in run.ranks} == {gpus}, run.output
@@ -31,7 +31,7 @@ def check_ranks(run: Run, gpus: int) -> None:
 
 
 def failures_of(checks: Mapping[str, Callable[[], None]]) -> dict[str, str]:
-    """What is wrong, by the name of what was checked."""
+    """Return the failed checks by name."""
     wrong = {}
     for name, check in checks.items():
         try:
@@ -56,7 +56,7 @@ def test_scripts_run_as_on_plain_slurm(scripts: ScriptSite, first: int) -> None:
 
 def check_same(pattern: Pattern, plain: Run, hops: Run) -> None:
     if "mutually exclusive" in plain.output:
-        return  # a later srun ends at options that it took before
+        return  # later releases of srun refuse options that it used to accept
     if plain.state == "REFUSED" and not pattern.same:
         return  # Slurm 26.05 refuses fewer tasks than --nodes with --ntasks-per-node ask for
     assert plain.state == "COMPLETED", plain.message + plain.output
@@ -72,23 +72,23 @@ def check_same(pattern: Pattern, plain: Run, hops: Run) -> None:
 
 
 def figures(run: Run, *, cores: bool) -> object:
-    """Without what depends on the nodes and, unless ``cores``, on how many come with a GPU."""
+    """Omit the figures that depend on nodes or, unless ``cores``, on the cores of a GPU."""
     left_out = set() if cores else {"JOB_CPUS_PER_NODE", "CPUS_ON_NODE", "CPUS_PER_TASK"}
-    if run.figures["NTASKS"] == "unset":  # Slurm tells of a task a core, where hops has one a node
+    if run.figures["NTASKS"] == "unset":  # Slurm reports a task per core, hops one per node
         left_out.add("TASKS_PER_NODE")
     ranks = [(r.rank, r.world, r.local, len(r.gpus), r.cores if cores else "") for r in run.ranks]
     return {name: value for name, value in run.figures.items() if name not in left_out}, ranks
 
 
-def test_fewer_cores_than_asked_for_have_all_the_memory(scripts: ScriptSite) -> None:
-    """--mem-per-cpu followed the cap on cores: the script had half of its memory."""
+def test_a_job_with_capped_cores_keeps_its_memory(scripts: ScriptSite) -> None:
+    """Regression: --mem-per-cpu followed the cap on cores, so the script had half of its memory."""
     options = "--nodes=1 --gres=gpu:v100:1 --ntasks=1 --cpus-per-task=16 --mem-per-cpu=100"
     text = "\n".join([*(f"#SBATCH {option}" for option in options.split()), "srun rank"])
     (plain,) = scripts.run([Script(text)])
     (hops,) = scripts.run([Script(text, "hops:reqs=1")])
     assert hops.figures["CPUS_PER_TASK"] == "8"
     assert plain.memory == hops.memory
-    assert hops.memory in ("1600M", "")  # after 22.05 scontrol has no TRES= that says it
+    assert hops.memory in ("1600M", "")  # after 22.05 scontrol no longer prints it in TRES=
 
 
 def test_scripts_run_on_other_counts(scripts: ScriptSite) -> None:
@@ -113,11 +113,11 @@ LAUNCHERS = dict(
 )
 
 
-def test_the_launchers_of_the_recipes_are_read() -> None:
+def test_the_launchers_of_the_recipes_are_recognised() -> None:
     assert [*LAUNCHERS] == ["torchrun", "srun python", "accelerate", "Lightning", "deepspeed"]
 
 
-def test_a_launcher_of_the_recipes_starts_a_rank_on_each_gpu(
+def test_launchers_of_the_recipes_start_a_rank_on_each_gpu(
     scripts: ScriptSite,
 ) -> None:
     runs = scripts.run([Script(text, "hops:reqs=4,8") for text in LAUNCHERS.values()])

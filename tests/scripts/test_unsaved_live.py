@@ -21,14 +21,14 @@ NODE = NodeName("n4")
 
 
 def newest_first(snapshot: Snapshot, _: PlanSettings) -> Plan:
-    """The node to the job that came last, whoever has it."""
+    """A policy that gives the node to the newest job."""
     room = next(node.idle for node in snapshot.nodes if node.name == NODE)
     jobs = sorted(snapshot.jobs, key=lambda job: -job.submit)
     able = [job for job in jobs if job.preemptible and job.state is JobState.WAITING]
     return Plan({job.id: Allocation.of({NODE: 4}) for job in able[:1] if room >= 4})
 
 
-def test_a_job_that_never_saved_stays_and_its_child_is_not_lost(scripts: ScriptSite) -> None:
+def test_an_unsaved_job_stays_and_its_child_is_not_lost(scripts: ScriptSite) -> None:
     def submit_job(*options: str) -> JobId:
         result = scripts.sbatch(path, *options)
         assert result.returncode == 0, result.stderr

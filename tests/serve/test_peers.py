@@ -35,7 +35,7 @@ def listen_on(family: socket.AddressFamily, folder: Path) -> socket.socket:
 
 
 @pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET, socket.AF_INET6])
-def test_the_kernel_says_who_calls(family: socket.AddressFamily, tmp_path: Path) -> None:
+def test_the_kernel_identifies_the_caller(family: socket.AddressFamily, tmp_path: Path) -> None:
     with listen_on(family, tmp_path) as server, socket.socket(family) as client:
         client.connect(server.getsockname())
         connection = server.accept()[0]
@@ -44,7 +44,7 @@ def test_the_kernel_says_who_calls(family: socket.AddressFamily, tmp_path: Path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="acts as another account")
-def test_another_account_on_a_port(tmp_path: Path) -> None:
+def test_another_account_on_a_port_is_identified(tmp_path: Path) -> None:
     call = "import socket, sys; c = socket.create_connection(('127.0.0.1', int(sys.argv[1])));"
     with listen_on(socket.AF_INET, tmp_path) as server:
         port = str(server.getsockname()[1])
@@ -56,7 +56,7 @@ def test_another_account_on_a_port(tmp_path: Path) -> None:
             assert client.wait(timeout=60) == 0
 
 
-def test_who_hung_up_on_a_port_is_nobody(tmp_path: Path) -> None:
+def test_a_disconnected_caller_on_a_port_is_nobody(tmp_path: Path) -> None:
     """If no process holds a connection open any more, the kernel reports root as its owner."""
     with listen_on(socket.AF_INET, tmp_path) as server:
         with socket.socket() as client:
@@ -67,7 +67,7 @@ def test_who_hung_up_on_a_port_is_nobody(tmp_path: Path) -> None:
             assert peer_uid(connection) == UNKNOWN
 
 
-def test_one_caller_has_so_many_open_questions_and_the_others_theirs() -> None:
+def test_each_caller_has_a_limited_number_of_open_requests() -> None:
     slots = RequestSlots(2)
     with slots.question("ann", waiting=1):
         with slots.question("ben", waiting=1) as second, second.turn():
@@ -82,7 +82,7 @@ def ask(slots: RequestSlots, caller: str, size: int = 1, *, waiting: int = 99) -
         question.keep(size)
 
 
-def test_what_one_caller_leaves_unread_has_a_bound_and_the_others_theirs() -> None:
+def test_unread_answers_of_one_caller_are_limited() -> None:
     slots = RequestSlots()
     with slots.question("ann", waiting=99) as question:
         question.keep(2 * UNREAD_BYTES_PER_USER)  # the first answer may be large
@@ -93,7 +93,7 @@ def test_what_one_caller_leaves_unread_has_a_bound_and_the_others_theirs() -> No
     ask(slots, "ann", UNREAD_BYTES_PER_USER)
 
 
-def test_what_all_callers_leave_unread_has_a_bound_that_root_does_not_meet() -> None:
+def test_unread_answers_of_all_callers_are_limited_except_for_root() -> None:
     slots = RequestSlots()
     with ExitStack() as unread:
         for number in range(UNREAD_BYTES // UNREAD_BYTES_PER_USER):

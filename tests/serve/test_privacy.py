@@ -1,4 +1,4 @@
-"""PrivateData: users find nothing about others in any answer, operators find everything."""
+"""PrivateData: no answer tells users about others; operators see everything."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def ann(*private: Private) -> Viewer:
     return Viewer(ANN, "ann", frozenset(private))
 
 
-def test_nothing_private_is_told_whole() -> None:
+def test_a_site_without_private_data_shows_everything() -> None:
     assert status_for(ann(), document()) == {**document(), "private": []}
 
 
-def test_others_jobs_are_nowhere_in_the_document() -> None:
+def test_the_document_omits_others_jobs() -> None:
     status = status_for(ann(Private.JOBS), document())
     assert [job["id"] for job in status["running"] + status["waiting"]] == ["7", "8"]
     assert status["nodes"][0]["jobs"] == {"7": 2}
@@ -68,7 +68,7 @@ def test_others_jobs_are_nowhere_in_the_document() -> None:
     assert status["error"]  # that something is wrong is not secret
 
 
-def test_a_reason_names_no_job_of_others() -> None:
+def test_a_reason_omits_others_jobs() -> None:
     text = (
         "QOS a: 6 of 8 GPUs in use by 99, 7, 98; 2 of 8 GPUs asked for by 97;"
         " 3 of 4 jobs running: 99, 98, 96, 95, 94 and 3 more; it asks for 4 or more"
@@ -89,7 +89,7 @@ def test_a_reason_names_no_job_of_others() -> None:
 @pytest.mark.parametrize(
     "use", ["4 GPUs in use outside hops by 99, 98_4", "running outside hops: 99, 98 and 3 more"]
 )
-def test_a_limit_names_no_job_of_others_outside_hops(use: str) -> None:
+def test_a_limit_omits_others_jobs_outside_hops(use: str) -> None:
     """The reason has the wording of hopsd/core/site/limits.py."""
     doc = document()
     doc["waiting"][1]["reason"] = f"QOS a (8 GPUs, {use}): 8 GPUs at most"
@@ -98,7 +98,7 @@ def test_a_limit_names_no_job_of_others_outside_hops(use: str) -> None:
     assert not {"99", "98", "98_4"} & set(re.findall("[0-9_]+", row["reason"]))
 
 
-def test_an_event_names_no_session_of_others() -> None:
+def test_an_event_omits_others_sessions() -> None:
     text = "hops stopped it on n0:2 to make room for session 99; it waits for its next turn"
     history: dict[str, Any] = {"record": {"user": "ann"}, "reasons": [], "events": [{"text": text}]}
     assert history_for(ann(), history) == history
@@ -106,7 +106,7 @@ def test_an_event_names_no_session_of_others() -> None:
     assert row["text"] == text.replace("99", "others")
 
 
-def test_nodes_and_usage_are_hidden_alone() -> None:
+def test_nodes_and_usage_are_hidden_separately() -> None:
     status = status_for(ann(Private.NODES), document())
     assert status["nodes"] == []
     assert len(status["running"]) == 2
@@ -114,18 +114,18 @@ def test_nodes_and_usage_are_hidden_alone() -> None:
 
 
 @pytest.mark.parametrize(("uid", "user"), [(0, "root"), (HOPS, "hops"), (OPERATOR, "olga")])
-def test_who_runs_the_site_sees_all(uid: int, user: str) -> None:
+def test_operators_see_everything(uid: int, user: str) -> None:
     privacy = Privacy(frozenset(Private), frozenset({0}), frozenset({"olga"}))
     operator = viewer(uid, user, HOPS, privacy, tuple(Private))
     assert status_for(operator, document())["running"] == document()["running"]
 
 
-def test_the_configuration_hides_more() -> None:
+def test_the_configuration_can_hide_more() -> None:
     private_viewer = viewer(ANN, "ann", HOPS, Privacy(frozenset({Private.NODES})), (Private.JOBS,))
     assert private_viewer.secrets == {Private.NODES, Private.JOBS}
 
 
-def test_a_jobs_history_is_its_owners() -> None:
+def test_a_jobs_history_is_for_its_owner() -> None:
     history = {
         "record": {"user": "bob"},
         "placements": [{"nodes": {"n0": 1}}],
@@ -146,7 +146,7 @@ def record(workload: str) -> ThroughputRecord:
     return ThroughputRecord(WorkloadName(workload), GpuType("a100"), NodeName("n0"), 1, 1, 9.0, 1.0)
 
 
-def test_speeds_are_told_of_workloads_that_one_ran() -> None:
+def test_speeds_are_shown_for_ones_own_workloads() -> None:
     store = MemoryStore()
     store.save_jobs(
         [
@@ -156,12 +156,12 @@ def test_speeds_are_told_of_workloads_that_one_ran() -> None:
                 name="x",
                 comment="hops:reqs=1",
                 workload=WorkloadName(workload),
-                submit=at,
-                seen=at,
+                submit=time,
+                seen=time,
                 state=SlurmState.COMPLETED,
-                end=at,
+                end=time,
             )
-            for user, workload, at in (("ann", "bert", 1.0), ("bob", SECRET, 2.0))
+            for user, workload, time in (("ann", "bert", 1.0), ("bob", SECRET, 2.0))
         ]
     )
     user_workloads = store.workloads_of(UserName("ann"))
@@ -175,7 +175,7 @@ def test_speeds_are_told_of_workloads_that_one_ran() -> None:
     assert knowledge_for(ann(), knowledge, user_workloads) is knowledge
 
 
-def test_private_nodes_are_not_named_beside_speeds() -> None:
+def test_private_nodes_are_omitted_from_speeds() -> None:
     answer = {"types": [{"shapes": [{"count": 1, "entity": {"n0": 1}}]}], "servers": [{"node": 1}]}
     reply = throughput_for(ann(Private.NODES), answer)
     assert reply == {"types": [{"shapes": [{"count": 1, "entity": {}}]}], "servers": []}
@@ -212,13 +212,13 @@ def canned_slurm(monkeypatch: pytest.MonkeyPatch) -> type[CannedSlurm]:
     return CannedSlurm
 
 
-def test_slurm_says_what_is_private_and_who_is_an_operator(canned_slurm: type[CannedSlurm]) -> None:
+def test_private_data_and_operators_come_from_slurm(canned_slurm: type[CannedSlurm]) -> None:
     assert PrivacyReader(canned_slurm()).read() == Privacy(
         frozenset({Private.JOBS, Private.USAGE}), frozenset({0, 64030}), frozenset({"olga", "root"})
     )
 
 
-def test_slurm_is_asked_once_a_minute_however_often_we_are(canned_slurm: type[CannedSlurm]) -> None:
+def test_slurm_is_asked_at_most_once_a_minute(canned_slurm: type[CannedSlurm]) -> None:
     now = [0.0]
     reader = PrivacyReader(canned_slurm(), lambda: now[0])
     for _ in range(1000):
@@ -229,7 +229,7 @@ def test_slurm_is_asked_once_a_minute_however_often_we_are(canned_slurm: type[Ca
     assert canned_slurm.calls == 4
 
 
-def test_while_slurm_is_away_the_last_word_holds_and_none_hides_all(
+def test_the_last_answer_of_slurm_is_kept_and_without_one_all_is_hidden(
     canned_slurm: type[CannedSlurm],
 ) -> None:
     now = [0.0]
@@ -249,7 +249,7 @@ def test_while_slurm_is_away_the_last_word_holds_and_none_hides_all(
     assert reader.read().privileged_users == {"olga", "root"}
 
 
-def test_the_setting_takes_what_there_is(tmp_path: Path) -> None:
+def test_the_setting_accepts_known_kinds_only(tmp_path: Path) -> None:
     path = tmp_path / "hopsd.toml"
     path.write_text('[daemon]\nprivate_data = ["jobs", "nodes"]\n')
     assert load(path).daemon.private_data == ("jobs", "nodes")

@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
     server.close()
 
 
-def test_the_asker_is_known_by_the_kernel(path: Path) -> None:
+def test_the_kernel_identifies_the_caller(path: Path) -> None:
     assert ask(path, "who", job="7") == {"uid": os.getuid(), "arguments": {"job": "7"}}
 
 
@@ -55,20 +55,20 @@ def test_everybody_may_connect(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o666
 
 
-def test_an_error_comes_back_in_its_own_words(path: Path) -> None:
+def test_an_error_keeps_its_own_words(path: Path) -> None:
     with pytest.raises(InputError, match="accepted: like that"):
         ask(path, "refuse")
     with pytest.raises(RefusedError, match="not for you"):
         ask(path, "forbidden")
 
 
-def test_a_defect_is_told_as_one(path: Path) -> None:
+def test_a_defect_is_reported_as_such(path: Path) -> None:
     with pytest.raises(RefusedError, match="a defect of hops, ValueError: not foreseen"):
         ask(path, "defect")
     assert ask(path, "who")["uid"] == os.getuid()
 
 
-def test_what_an_older_hopsd_does_not_tell_is_named(path: Path) -> None:
+def test_fields_missing_from_an_older_hopsd_are_named(path: Path) -> None:
     with pytest.raises(RefusedError, match=f"'gpus'.*another release.*{re.escape(__version__)}"):
         ask(path, "who", nested=[{}])["arguments"]["nested"][0]["gpus"]
 
@@ -77,7 +77,7 @@ NONSENSE = [b"\n", b"nonsense\n", b"[1]\n", b"{}\n", b"\xff\n", b"9" * 70000, b"
 
 
 @pytest.mark.parametrize("line", NONSENSE, ids=range(len(NONSENSE)))
-def test_nonsense_is_answered_and_the_next_one_served(path: Path, line: bytes) -> None:
+def test_nonsense_is_answered_and_the_next_request_served(path: Path, line: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
         client.sendall(line)
@@ -86,12 +86,12 @@ def test_nonsense_is_answered_and_the_next_one_served(path: Path, line: bytes) -
     assert ask(path, "who")["uid"] == os.getuid()
 
 
-def test_nobody_there_is_said_so(tmp_path: Path) -> None:
+def test_an_unreachable_hopsd_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError, match="no hopsd answers"):
         ask(tmp_path / "none", "status")
 
 
-def test_who_opens_connections_and_says_nothing_keeps_few(path: Path) -> None:
+def test_silent_connections_are_limited(path: Path) -> None:
     clients = [socket.socket(socket.AF_UNIX) for _ in range(CONNECTIONS_PER_USER + 1)]
     try:
         for client in clients:
@@ -111,10 +111,10 @@ def test_who_opens_connections_and_says_nothing_keeps_few(path: Path) -> None:
     pytest.fail("no answer after the others hung up")
 
 
-def test_where_no_thread_can_be_started_the_next_one_is_served(
+def test_the_next_request_is_served_after_a_thread_could_not_start(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when TasksMax is reached: a caller who was turned away has not used up a connection."""
+    """TasksMax may be reached: a caller who was turned away has not used up a connection."""
 
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -157,8 +157,8 @@ def test_all_users_together_leave_room_for_root(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="acts as other accounts")
-def test_who_asks_for_much_at_once_is_answered_one_by_one() -> None:
-    """Some requests take seconds of processor and PostgreSQL time, which the round needs."""
+def test_many_requests_of_one_caller_are_answered_one_by_one() -> None:
+    """Some requests take seconds of processor and PostgreSQL time that rounds need."""
     request_uids: queue.Queue[int] = queue.Queue()
     go_on = threading.Event()
 
@@ -186,10 +186,10 @@ def test_who_asks_for_much_at_once_is_answered_one_by_one() -> None:
                 assert client.communicate(timeout=60)[0].strip() == b"answered"
 
 
-def test_answers_that_nobody_reads_do_not_fill_hopsds_memory(
+def test_unread_answers_do_not_fill_hopsds_memory(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer is kept until it is read: 32 connections, each with a status of all jobs."""
+    """Answers are kept until they are read: 32 connections each ask for the status of all jobs."""
     monkeypatch.setattr(peers, "UNREAD_BYTES_PER_USER", 3 << 20)
     text = "x" * (1 << 20)
     with contextlib.ExitStack() as stack:
@@ -209,7 +209,7 @@ def test_answers_that_nobody_reads_do_not_fill_hopsds_memory(
     pytest.fail("no large answer after the others hung up")
 
 
-def test_a_request_that_never_ends_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_request_is_dropped(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_socket, "REQUEST_SECONDS", 0.3)
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(path))
@@ -223,13 +223,13 @@ def test_a_request_that_never_ends_is_given_up(path: Path, monkeypatch: pytest.M
     pytest.fail("the server listens for as long as something comes")
 
 
-def test_a_socket_in_use_is_not_taken_over(path: Path) -> None:
+def test_a_socket_in_use_is_not_replaced(path: Path) -> None:
     with pytest.raises(HopsError, match="another hopsd listens"):
         LocalServer(path, answer)
     assert ask(path, "who")["uid"] == os.getuid()
 
 
-def test_a_socket_left_behind_is_replaced_and_a_file_is_not(tmp_path: Path) -> None:
+def test_a_stale_socket_is_replaced_but_a_file_is_not(tmp_path: Path) -> None:
     stale_socket = tmp_path / "left"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(stale_socket))
@@ -241,6 +241,6 @@ def test_a_socket_left_behind_is_replaced_and_a_file_is_not(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["missing/sock", "x" * 120])
-def test_a_place_where_no_socket_can_be_is_named(tmp_path: Path, name: str) -> None:
+def test_an_unusable_socket_path_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(HopsError, match=r"daemon\.socket"):
         LocalServer(tmp_path / name, answer)

@@ -69,7 +69,7 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-def test_a_job_is_requeued_between_two_ticks_and_its_user_is_told(site: Site) -> None:
+def test_a_job_is_requeued_between_ticks_and_its_user_is_told(site: Site) -> None:
     site.controller.tick()
     site.begin_to_stop()
     site.controller.carry_on()
@@ -82,7 +82,7 @@ def test_a_job_is_requeued_between_two_ticks_and_its_user_is_told(site: Site) ->
     assert site.store.transitions() == ()
 
 
-def test_a_script_that_ends_by_our_signal_is_told(site: Site) -> None:
+def test_a_script_ended_by_our_signal_is_reported(site: Site) -> None:
     site.controller.tick()
     site.begin_to_stop()
     end_state = {"state": SlurmState.COMPLETED, "allocation": Allocation(), "end": site.slurm.now}
@@ -104,7 +104,9 @@ def test_a_pause_leaves_nothing_half_done(site: Site) -> None:
     assert site.port.under_way == ()
 
 
-def test_a_silent_slurm_is_for_the_next_tick(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unavailable_slurm_is_retried_at_the_next_tick(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.controller.tick()
     site.begin_to_stop()
     site.slurm.sleep(100.0)
@@ -123,7 +125,7 @@ def test_a_silent_slurm_is_for_the_next_tick(site: Site, monkeypatch: pytest.Mon
     assert site.slurm.table[site.job].restarts == 1
 
 
-def test_nothing_is_done_on_another_clusters_database(site: Site) -> None:
+def test_another_clusters_database_is_left_alone(site: Site) -> None:
     job = site.slurm.add(2, comment="hops:reqs=8", submit=site.slurm.now)
     site.refusals = [ConfigError("this database is cluster east's")]
     assert "cluster east's" in site.controller.tick()

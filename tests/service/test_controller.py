@@ -120,12 +120,12 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
 
 
-def test_a_tick_places_and_tells(rig: Rig) -> None:
+def test_a_tick_places_jobs_and_reports_it(rig: Rig) -> None:
     assert "1 start done" in rig.controller.tick()
     assert [row["id"] for row in rig.controller.document["running"]] == ["1"]
 
 
-def test_a_start_that_was_put_off_is_told_and_comes_with_the_next_plan(rig: Rig) -> None:
+def test_a_postponed_start_is_reported_and_follows_with_the_next_plan(rig: Rig) -> None:
     carry_out = rig.port.apply
 
     def too_busy(steps: Sequence[Step]) -> Sequence[StepOutcome]:
@@ -140,7 +140,7 @@ def test_a_start_that_was_put_off_is_told_and_comes_with_the_next_plan(rig: Rig)
     assert "1 start done" in rig.controller.tick()
 
 
-def test_reports_out_of_reach_are_told_at_every_tick(rig: Rig, tmp_path: Path) -> None:
+def test_unreadable_reports_are_mentioned_at_every_tick(rig: Rig, tmp_path: Path) -> None:
     rig.controller.tick()
     assert "no report" not in rig.controller.tick()
     tmp_path.rmdir()
@@ -156,7 +156,7 @@ def test_reports_out_of_reach_are_told_at_every_tick(rig: Rig, tmp_path: Path) -
         (KeyError("who"), "a defect of hops, KeyError"),
     ],
 )
-def test_a_failure_is_told_and_the_next_tick_goes_on(
+def test_a_failure_is_reported_and_the_next_tick_continues(
     rig: Rig, failure: Exception, message: str
 ) -> None:
     rig.port.fails = [failure]
@@ -166,7 +166,7 @@ def test_a_failure_is_told_and_the_next_tick_goes_on(
     assert rig.controller.document["error"] is None
 
 
-def test_a_clock_that_is_set_back_lets_nobody_rest_longer(rig: Rig) -> None:
+def test_a_clock_set_back_prolongs_no_backoff(rig: Rig) -> None:
     rig.controller.tick()
     rig.port.job = JOB
     rig.controller._backoffs = {JOB.id: Backoff(3, rig.port.now + 60.0, "Resources")}
@@ -176,7 +176,7 @@ def test_a_clock_that_is_set_back_lets_nobody_rest_longer(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(("wants", "avoid"), [("", ("n1",)), (";cpu=yes", ())])
-def test_who_wants_no_cpu_gets_none_of_plain_slurm_either(
+def test_a_released_job_that_refuses_cpus_gets_none_from_plain_slurm_either(
     rig: Rig, wants: str, avoid: tuple[str, ...]
 ) -> None:
     rig.store.set_paused(paused=True, operator="root", time=0.0)
@@ -187,7 +187,7 @@ def test_who_wants_no_cpu_gets_none_of_plain_slurm_either(
     assert [s.avoid for s in rig.port.steps] == [avoid]
 
 
-def test_a_release_asked_for_while_slurm_is_away_is_not_forgotten(rig: Rig) -> None:
+def test_a_release_requested_while_slurm_is_away_is_not_forgotten(rig: Rig) -> None:
     rig.store.set_paused(paused=True, operator="root", time=0.0)
     rig.store.add_release_request((), uid=0, time=0.0)
     rig.port.fails = [SlurmUnavailableError("no answer")]
@@ -212,7 +212,7 @@ def test_a_job_whose_release_slurm_forgot_is_planned_again(rig: Rig) -> None:
     assert rig.port.job.state is SlurmState.RUNNING
 
 
-def test_a_job_given_back_may_need_several_nodes(rig: Rig) -> None:
+def test_a_released_job_may_need_several_nodes(rig: Rig) -> None:
     rig.store.set_paused(paused=True, operator="root", time=0.0)
     rig.port.nodes += (NodeReading(NodeName("n1"), GpuType("a100"), 4, 16),)
     rig.port.job = replace(JOB, comment="hops:reqs=6")
@@ -221,7 +221,7 @@ def test_a_job_given_back_may_need_several_nodes(rig: Rig) -> None:
     assert [(s.gpus, s.least_nodes) for s in rig.port.steps] == [(6, 2)]
 
 
-def test_a_release_asked_for_outlives_the_hopsd_that_was_asked(rig: Rig, tmp_path: Path) -> None:
+def test_a_release_request_survives_a_restart_of_hopsd(rig: Rig, tmp_path: Path) -> None:
     rig.store.set_paused(paused=True, operator="root", time=0.0)
     rig.store.add_release_request((JobId("1"),), uid=0, time=0.0)
     successor = Rig(tmp_path)
@@ -230,7 +230,7 @@ def test_a_release_asked_for_outlives_the_hopsd_that_was_asked(rig: Rig, tmp_pat
     assert rig.store.release_requests() == ()
 
 
-def test_a_pause_leaves_a_half_applied_plan_as_it_is_until_the_resume(rig: Rig) -> None:
+def test_a_pause_keeps_a_half_applied_plan_until_the_resume(rig: Rig) -> None:
     def breaks(steps: Sequence[Step]) -> Sequence[StepOutcome]:
         raise SlurmUnavailableError("no answer")
 
@@ -248,7 +248,7 @@ def test_a_pause_leaves_a_half_applied_plan_as_it_is_until_the_resume(rig: Rig) 
     assert rig.store.unfinished_plan() is None
 
 
-def test_without_the_lead_nothing_is_done_or_shown_as_known(rig: Rig) -> None:
+def test_without_the_lead_nothing_is_done_or_shown(rig: Rig) -> None:
     rig.controller.tick()
     rig.lead.mine = False
     rig.store.add_release_request((), uid=0, time=0.0)
@@ -257,7 +257,7 @@ def test_without_the_lead_nothing_is_done_or_shown_as_known(rig: Rig) -> None:
     assert rig.controller.document["running"] == []
 
 
-def test_a_configuration_counts_from_the_next_tick_on(rig: Rig) -> None:
+def test_a_configuration_applies_from_the_next_tick(rig: Rig) -> None:
     rig.controller.tick()
     longer = replace(rig.config.daemon, round_seconds=77.0)
     rig.controller.configure(replace(rig.config, daemon=longer))
@@ -267,7 +267,7 @@ def test_a_configuration_counts_from_the_next_tick_on(rig: Rig) -> None:
     assert round_times["end"] - round_times["start"] == 77.0
 
 
-def test_a_flood_of_reports_is_counted_and_told_in_short(rig: Rig, tmp_path: Path) -> None:
+def test_a_flood_of_reports_is_counted_and_summarised(rig: Rig, tmp_path: Path) -> None:
     rig.controller.tick()
     for number in range(MAX_EVENTS + 5):
         (tmp_path / f"1.0.n0.0.{number}.json").write_text("{}")
@@ -306,7 +306,7 @@ def train_on_one_gpu(rig: Rig, folder: Path, *, taken_gpus: int) -> None:
 
 
 @pytest.mark.slow
-def test_an_elastic_job_that_uses_one_of_four_gpus_goes_on_with_one(
+def test_an_elastic_job_that_uses_one_of_four_gpus_continues_on_one(
     rig: Rig, tmp_path: Path
 ) -> None:
     """This requires that the site enabled it, training and driver agree, and the user was told."""

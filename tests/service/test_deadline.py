@@ -44,7 +44,7 @@ def slow() -> Iterator[Slow]:
     policy.go.set()
 
 
-def test_a_plan_in_time_is_the_policys(slow: Slow) -> None:
+def test_a_plan_in_time_is_used(slow: Slow) -> None:
     slow.go.set()
     assert WithDeadline(slow)(SNAPSHOT, IN_TIME).placements == {JobId("1"): ONE_GPU}
 
@@ -59,7 +59,7 @@ def test_under_paper_exact_a_late_plan_is_not_used(slow: Slow) -> None:
     assert slow.calls == 2
 
 
-def test_a_late_plan_is_told_and_then_used_without_a_second_solve(slow: Slow) -> None:
+def test_a_late_plan_is_reported_and_then_used_without_a_second_solve(slow: Slow) -> None:
     deadline = WithDeadline(slow)
     with pytest.raises(PlanLateError, match="next round"):
         deadline(SNAPSHOT, SHORT_LIMIT)
@@ -71,7 +71,7 @@ def test_a_late_plan_is_told_and_then_used_without_a_second_solve(slow: Slow) ->
     assert slow.calls == 1
 
 
-def test_a_late_further_plan_is_not_used_for_a_first_one(slow: Slow) -> None:
+def test_a_late_further_plan_does_not_replace_a_first_one(slow: Slow) -> None:
     deadline = WithDeadline(slow)
     further = replace(SNAPSHOT, round=RoundInfo(first=False, seconds=30.0))
     with pytest.raises(PlanLateError):
@@ -82,7 +82,7 @@ def test_a_late_further_plan_is_not_used_for_a_first_one(slow: Slow) -> None:
     assert slow.calls == 2
 
 
-def test_what_no_longer_fits_is_left_out() -> None:
+def test_placements_that_no_longer_fit_are_dropped() -> None:
     jobs = [replace(JOB, id=JobId(i)) for i in ("1", "2", "3")]
     two, three = Allocation.of({"n0": 2}), Allocation.of({"n0": 3})
     plan = Plan(
@@ -95,7 +95,7 @@ def test_what_no_longer_fits_is_left_out() -> None:
     assert drop_stale(lost_node, SNAPSHOT).placements == {}
 
 
-def test_a_late_first_plan_may_use_what_preemptible_jobs_hold() -> None:
+def test_a_late_first_plan_may_use_gpus_of_preemptible_jobs() -> None:
     holder = replace(JOB, id=JobId("2"), running=Allocation.of({"n0": 4}))
     full = replace(SNAPSHOT, nodes=(replace(N0, idle=0),), jobs=(JOB, holder))
     assert drop_stale(Plan({JobId("1"): ONE_GPU}), full).placements == {JobId("1"): ONE_GPU}
@@ -103,7 +103,7 @@ def test_a_late_first_plan_may_use_what_preemptible_jobs_hold() -> None:
     assert drop_stale(Plan({JobId("1"): ONE_GPU}), full_of_rigid).placements == {}
 
 
-def test_a_late_plan_leaves_a_job_whose_new_place_was_lost_where_it_runs() -> None:
+def test_a_late_plan_keeps_a_job_in_place_if_its_new_nodes_were_lost() -> None:
     running = replace(JOB, running=ONE_GPU)
     outdated_plan = Plan({JobId("1"): Allocation.of({"n9": 1})})
     assert drop_stale(outdated_plan, replace(SNAPSHOT, jobs=(running,))).placements == {
@@ -111,7 +111,7 @@ def test_a_late_plan_leaves_a_job_whose_new_place_was_lost_where_it_runs() -> No
     }
 
 
-def test_a_late_plan_starts_no_job_that_is_held_by_now() -> None:
+def test_a_late_plan_starts_no_job_that_was_held_meanwhile() -> None:
     held_job = replace(JOB, state=JobState.HELD)
     assert (
         drop_stale(Plan({JobId("1"): ONE_GPU}), replace(SNAPSHOT, jobs=(held_job,))).placements

@@ -25,7 +25,7 @@ HELD_JOB = JobReading(
     launch_failed=True,
 )
 TARGET = Allocation.of({"n0": 2})
-UNDONE = StepOutcome(
+UNDONE_START = StepOutcome(
     Step(HELD_JOB.id, StepKind.START, target=TARGET), OutcomeStatus.FAILED, ran=TARGET
 )
 
@@ -34,7 +34,7 @@ def kinds(store: MemoryStore) -> list[str]:
     return [event.kind for event in store.events(job=HELD_JOB.id)]
 
 
-def test_a_job_that_is_held_for_it_is_noted_once_for_each_run() -> None:
+def test_a_job_held_for_a_failed_launch_is_recorded_once_per_run() -> None:
     store = MemoryStore()
     starts = FailedStarts(store)  # type: ignore[arg-type]
     for _ in range(3):
@@ -48,10 +48,10 @@ def test_a_job_that_is_held_for_it_is_noted_once_for_each_run() -> None:
     assert kinds(store) == ["launch_failed"] * 2
 
 
-def test_a_start_that_slurm_undid_is_noted_with_its_nodes() -> None:
+def test_a_start_undone_by_slurm_is_recorded_with_its_nodes() -> None:
     store = MemoryStore()
     starts = FailedStarts(store)  # type: ignore[arg-type]
-    starts.note_outcomes([UNDONE, replace(UNDONE, ran=Allocation())])
+    starts.note_outcomes([UNDONE_START, replace(UNDONE_START, ran=Allocation())])
     (event,) = store.events(job=HELD_JOB.id)
     assert "n0" in event.text
     starts.look([HELD_JOB])

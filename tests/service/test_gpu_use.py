@@ -25,7 +25,7 @@ def reading(now: float, *nodes: NodeReading, **gpus_by_node: int) -> Reading:
     return Reading(now, nodes, (replace(job, allocation=allocation),))
 
 
-def test_until_the_next_look_all_stays_as_it_is() -> None:
+def test_the_state_is_assumed_unchanged_until_the_next_reading() -> None:
     meter = Meter()
     nodes = (NodeReading(N0, A, 8, 8, foreign_gpus=1), NodeReading(N1, A, 4, 4, usable=False))
     assert meter.look(reading(100.0, *nodes, n0=2, n1=1), demand=True, longest=60.0) == ()
@@ -37,7 +37,7 @@ def test_until_the_next_look_all_stays_as_it_is() -> None:
     )
 
 
-def test_racks_of_no_use_are_a_part_of_the_fragments() -> None:
+def test_unusable_racks_are_part_of_the_fragments() -> None:
     meter = Meter()
     nodes = (NodeReading(N0, A, 8, 8), NodeReading(N1, A, 8, 8))
     b = GpuType("b")
@@ -55,7 +55,7 @@ def test_racks_of_no_use_are_a_part_of_the_fragments() -> None:
     assert meter.look(reading(30.0, *nodes), demand=True, longest=60.0)[0].rack_fragmented == 0.0
 
 
-def test_a_time_over_the_full_hour_is_divided() -> None:
+def test_an_interval_over_the_full_hour_is_divided() -> None:
     meter, node = Meter(), NodeReading(N0, A, 1, 1)
     meter.look(reading(3590.0, node), demand=False, longest=60.0)
     assert meter.look(reading(3605.0, node), demand=False, longest=60.0) == (
@@ -76,7 +76,7 @@ def test_a_cpu_idles_beside_a_job_that_needs_gpus() -> None:
 
 
 @pytest.mark.parametrize("now", [50.0, 100.0, 1000.0])
-def test_what_nobody_looked_at_is_not_known(now: float) -> None:
+def test_unobserved_intervals_are_not_counted(now: float) -> None:
     """The clock was set back, no time passed, or too much time passed."""
     meter, node = Meter(), NodeReading(N0, A, 1, 1)
     meter.look(reading(100.0, node), demand=False, longest=60.0)
@@ -91,7 +91,7 @@ def test_what_nobody_looked_at_is_not_known(now: float) -> None:
     demand=st.booleans(),
     seconds=st.floats(0.1, 20000.0),
 )
-def test_no_gpu_is_counted_twice_or_never(
+def test_every_gpu_is_counted_exactly_once(
     gpus: int, foreign: int, hops_gpus: int, usable: bool, demand: bool, seconds: float
 ) -> None:
     meter = Meter()

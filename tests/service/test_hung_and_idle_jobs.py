@@ -45,47 +45,47 @@ def kinds(store: MemoryStore) -> list[str]:
     return [event.kind for event in reversed(store.events())]
 
 
-def test_a_hang_is_told_once_and_so_is_its_end() -> None:
+def test_a_hang_and_its_end_are_reported_once() -> None:
     store = MemoryStore()
-    hung = HungJobs(store)  # type: ignore[arg-type]
-    hung.look([RANK], [JOB], NOW)
-    hung.look([replace(RANK, heard_at=NOW + 30, written_at=NOW + 30)], [JOB], NOW + 30)
+    hangs = HungJobs(store)  # type: ignore[arg-type]
+    hangs.look([RANK], [JOB], NOW)
+    hangs.look([replace(RANK, heard_at=NOW + 30, written_at=NOW + 30)], [JOB], NOW + 30)
     assert kinds(store) == ["hung"]
-    assert hung.rows()[JOB.id]["since"] == NOW - 30.0
-    hung.look([], [JOB], NOW + 60)
+    assert hangs.rows()[JOB.id]["since"] == NOW - 30.0
+    hangs.look([], [JOB], NOW + 60)
     assert kinds(store) == ["hung", "hung_over"]
-    hung.look([RANK], [JOB], NOW)  # a false alarm, and this pause is no longer
+    hangs.look([RANK], [JOB], NOW)  # a false alarm, and this pause is no longer
     longer = replace(RANK, pause=replace(PAUSE, still_seconds=200.0))
-    hung.look([longer], [JOB], NOW)
-    hung.look([], [], NOW + 60)  # the job has ended
+    hangs.look([longer], [JOB], NOW)
+    hangs.look([], [], NOW + 60)  # the job has ended
     assert kinds(store) == ["hung", "hung_over", "hung"]
-    assert hung.rows() == {}
+    assert hangs.rows() == {}
 
 
-def test_a_hang_of_many_ranks_takes_little_room() -> None:
+def test_a_hang_of_many_ranks_takes_little_space() -> None:
     """A user's reports of 4,096 ranks made an event of 4 MB and a status document of 50 MB."""
     store = MemoryStore()
-    hung = HungJobs(store)  # type: ignore[arg-type]
+    hangs = HungJobs(store)  # type: ignore[arg-type]
     text = "x" * KEPT_PATH
     waits = Pause(RankState.WAITING, True, 40.0, 30.0, 20.0, text[:KEPT_LINE], "", text)
     ranks = [
         replace(RANK, rank=rank, world=4096, pause=replace(waits, waits_in=f"call{rank}"))
         for rank in range(4096)
     ]
-    hung.look(ranks, [JOB], NOW)
+    hangs.look(ranks, [JOB], NOW)
     assert len(store.events()[0].text) < 500
-    assert len(str(hung.rows())) < 200_000
+    assert len(str(hangs.rows())) < 200_000
     stopped_rank = replace(ranks[-1], pause=PAUSE)
-    hung.look([*ranks[:-1], stopped_rank], [JOB], NOW)
-    reported_ranks = [row["rank"] for row in hung.rows()[JOB.id]["ranks"]]
+    hangs.look([*ranks[:-1], stopped_rank], [JOB], NOW)
+    reported_ranks = [row["rank"] for row in hangs.rows()[JOB.id]["ranks"]]
     assert reported_ranks == [*range(MAX_RANKS - 1), 4095]
 
 
-def test_a_users_code_is_shown_to_the_user_alone() -> None:
+def test_a_users_code_is_shown_to_the_user_only() -> None:
     store = MemoryStore()
-    hung = HungJobs(store)  # type: ignore[arg-type]
-    hung.look([RANK], [JOB], NOW)
-    row = {"id": "17", "uid": 1000, "hung": hung.rows()[JOB.id]}
+    hangs = HungJobs(store)  # type: ignore[arg-type]
+    hangs.look([RANK], [JOB], NOW)
+    row = {"id": "17", "uid": 1000, "hung": hangs.rows()[JOB.id]}
     document: dict[str, Any] = {"running": [row]}
 
     def text_for(uid: int) -> str:
@@ -111,11 +111,11 @@ class Sstat:
 
 
 def watch(idle: IdleJobs, minutes: int, *, steps: int = 0, since: float = NOW) -> float:
-    at = since
+    time = since
     for _ in range(2 * minutes + 1):
-        idle.look([JOB], {JOB.id: steps}, at)
-        at += 30.0
-    return at
+        idle.look([JOB], {JOB.id: steps}, time)
+        time += 30.0
+    return time
 
 
 @pytest.fixture
@@ -123,32 +123,32 @@ def sstat() -> Sstat:
     return Sstat()
 
 
-def test_a_job_that_sleeps_is_told_once_within_five_minutes(sstat: Sstat) -> None:
+def test_a_sleeping_job_is_reported_once_within_five_minutes(sstat: Sstat) -> None:
     store = MemoryStore()
     idle = IdleJobs(store, sstat, begin=lambda work: work())  # type: ignore[arg-type]
-    at = watch(idle, 5)
+    time = watch(idle, 5)
     assert kinds(store) == ["idle"]
     assert "no step and 0 s of processor time" in idle.rows()[JOB.id]["text"]
     assert idle.rows()[JOB.id]["gpus"] == 8
     sstat.is_away = True
-    at = watch(idle, 10, since=at)
+    time = watch(idle, 10, since=time)
     assert idle.rows() == {}
     sstat.is_away, sstat.seconds = False, 50
-    watch(idle, 2, since=at)
+    watch(idle, 2, since=time)
     assert idle.rows() == {}
 
 
-def test_a_job_that_trains_is_asked_for_by_nobody(sstat: Sstat) -> None:
+def test_a_training_job_is_not_polled(sstat: Sstat) -> None:
     sstat.run = lambda *_: pytest.fail("asked")  # type: ignore[method-assign]
     idle = IdleJobs(MemoryStore(), sstat, begin=lambda work: work())  # type: ignore[arg-type]
-    at = NOW
+    time = NOW
     for look in range(1, 20):
-        idle.look([JOB], {JOB.id: look}, at)
-        at += 60.0
+        idle.look([JOB], {JOB.id: look}, time)
+        time += 60.0
     assert idle.rows() == {}
 
 
-def test_a_job_that_uses_two_of_eight_gpus_is_told_once() -> None:
+def test_a_job_that_uses_two_of_eight_gpus_is_reported_once() -> None:
     store = MemoryStore()
     idle = IdleJobs(store, Sstat())  # type: ignore[arg-type]
     for gpus_in_use in (8, 2, 2, 8):
@@ -159,7 +159,7 @@ def test_a_job_that_uses_two_of_eight_gpus_is_told_once() -> None:
     assert (event.kind, "2 of the 8 GPUs" in event.text) == ("gpus_unused", True)
 
 
-def test_reports_that_change_their_mind_all_the_time_make_no_event_each_time() -> None:
+def test_flapping_reports_do_not_make_an_event_each_time() -> None:
     store = MemoryStore()
     idle = IdleJobs(store, Sstat())  # type: ignore[arg-type]
     for tick in range(240):
@@ -170,7 +170,7 @@ def test_reports_that_change_their_mind_all_the_time_make_no_event_each_time() -
     assert len(store.events()) == 3
 
 
-def test_the_driver_must_see_no_process_on_the_other_gpus_all_the_time() -> None:
+def test_the_driver_must_see_no_process_on_the_other_gpus_throughout() -> None:
     idle = IdleJobs(MemoryStore(), Sstat())  # type: ignore[arg-type]
 
     def idle_agreement(minute: int, taken_gpus: int | None, gpus_in_use: int = 2) -> float:
@@ -194,7 +194,7 @@ def test_the_driver_must_see_no_process_on_the_other_gpus_all_the_time() -> None
 DUE = Remedy(JOB.id, 0.0, "does nothing")
 
 
-def test_a_job_that_is_due_is_stopped_at_most_three_times() -> None:
+def test_a_job_that_should_shrink_is_stopped_at_most_three_times() -> None:
     store = MemoryStore()
     service = Remedies(store)  # type: ignore[arg-type]
     for _ in range(5):
@@ -203,7 +203,7 @@ def test_a_job_that_is_due_is_stopped_at_most_three_times() -> None:
     assert kinds(store) == [REQUEUE_EVENT] * 3
 
 
-def test_a_job_is_shrunk_as_it_is_requeued_and_said_to_be() -> None:
+def test_a_job_is_shrunk_at_its_requeue_and_this_is_reported() -> None:
     store = MemoryStore()
     service = Remedies(store)  # type: ignore[arg-type]
     for due_in in (590.0, 0.0):
@@ -216,7 +216,7 @@ def test_a_job_is_shrunk_as_it_is_requeued_and_said_to_be() -> None:
     assert kinds(store) == [ANNOUNCEMENT_EVENT] + [SHRUNK] * 3
 
 
-def test_its_user_is_told_once_before() -> None:
+def test_the_user_is_told_once_before_a_job_shrinks() -> None:
     store = MemoryStore()
     service = Remedies(store)  # type: ignore[arg-type]
     for due_in in (590.0, 530.0, 0.0):
@@ -245,7 +245,7 @@ def observe_jobs(jobs: list[JobReading]) -> Observation:
     return Observation(Reading(NOW, (), tuple(jobs), "22.05.8"), comments, {}, {}, frozenset())
 
 
-def test_a_hung_job_is_not_told_as_idle(sstat: Sstat) -> None:
+def test_a_hung_job_is_not_reported_as_idle(sstat: Sstat) -> None:
     store = MemoryStore()
     idle = IdleJobs(store, sstat, begin=lambda work: work())  # type: ignore[arg-type]
     for minute in range(8):

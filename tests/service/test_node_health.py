@@ -58,7 +58,7 @@ class Site:
         return [event.kind for event in reversed(self.store.events())]
 
 
-def test_each_node_is_told_once_and_nothing_is_done() -> None:
+def test_each_node_is_reported_once_and_not_drained_by_default() -> None:
     site = Site(n1=3)
     for look in range(3):
         site.look(NOW + look * EVERY_SECONDS)
@@ -68,7 +68,7 @@ def test_each_node_is_told_once_and_nothing_is_done() -> None:
     assert "6 failed runs of 3 workloads, 0.8 expected" in site.watch.lemons["n1"]
 
 
-def test_a_slow_gpu_is_told_by_its_index_beside_its_node() -> None:
+def test_a_slow_gpu_is_reported_by_its_index_beside_its_node() -> None:
     site = Site()
     slow = SlowNode(NodeName("n9"), 0.9, 0.89, 0.91, None, gpu=2)
     site.health = lambda nodes: Health((slow, replace(slow, gpu=3)), ())  # type: ignore[method-assign]
@@ -79,20 +79,20 @@ def test_a_slow_gpu_is_told_by_its_index_beside_its_node() -> None:
     assert "; GPU 3 is 10.0% slower" in site.watch.slow["n9"]
 
 
-def test_a_site_may_have_them_drained_up_to_a_number() -> None:
+def test_a_site_may_have_up_to_a_number_of_nodes_drained() -> None:
     site = Site(n1=3, n2=3, n3=3)
     for look in range(3):
         site.look(NOW + look * EVERY_SECONDS, drain=True, drain_nodes_max=2)
     assert site.drained_nodes == ["n1", "n2"]
 
 
-def test_a_node_that_one_workload_alone_failed_on_is_not_drained() -> None:
+def test_a_node_on_which_a_single_workload_failed_is_not_drained() -> None:
     site = Site(n1=1, n2=2)
     site.look(NOW, drain=True, drain_nodes_max=9)
     assert site.drained_nodes == ["n2"]
 
 
-def test_a_node_that_was_resumed_is_not_drained_again() -> None:
+def test_a_resumed_node_is_not_drained_again() -> None:
     """A new hopsd does not drain it again either."""
     site = Site(n1=3)
     site.look(NOW, drain=True)
@@ -103,7 +103,7 @@ def test_a_node_that_was_resumed_is_not_drained_again() -> None:
     assert site.drained_nodes == []
 
 
-def test_a_refusal_of_slurm_is_no_end() -> None:
+def test_a_refusal_by_slurm_is_retried() -> None:
     site = Site(n1=3)
     site.refuses = True
     site.look(NOW, drain=True)
@@ -112,7 +112,7 @@ def test_a_refusal_of_slurm_is_no_end() -> None:
     assert site.drained_nodes == ["n1"]
 
 
-def test_plans_may_avoid_a_tenth_of_a_types_nodes_and_never_the_only_one() -> None:
+def test_plans_avoid_at_most_a_tenth_of_a_types_nodes() -> None:
     lemons = [Lemon(NodeName(f"a{i}"), 6, 0.8, 1e-4, 3) for i in range(5)]
     lemons += [Lemon(NodeName("b0"), 6, 0.8, 1e-4, 3), Lemon(NodeName("a9"), 6, 0.8, 1e-4, 1)]
     nodes = [{"name": f"a{i}", "gpu_type": "a100"} for i in range(20)]

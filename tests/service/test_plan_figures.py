@@ -12,10 +12,10 @@ def test_running_jobs_keep_the_figures_of_the_plan_that_placed_them(tmp_path: Pa
     rig = Rig(tmp_path, job(1, "hops:reqs=8"), job(2, "hops:reqs=8"), job(3, "hops:reqs=8"))
     rig.tick()
     running = sorted(rig.port.running)
-    before = {number: rig.row(number)["priority"] for number in running}
+    old_priorities = {number: rig.row(number)["priority"] for number in running}
     rig.tick()
-    after = {number: rig.row(number) for number in running}
+    new_rows = {number: rig.row(number) for number in running}
     assert len(running) == 2
-    assert all(before.values())
-    assert {number: row["priority"] for number, row in after.items()} == before
-    assert all(row["gain"] is not None for row in after.values())
+    assert all(old_priorities.values())
+    assert {number: row["priority"] for number, row in new_rows.items()} == old_priorities
+    assert all(row["gain"] is not None for row in new_rows.values())

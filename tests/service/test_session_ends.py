@@ -36,7 +36,7 @@ class Slurm:
         return ""
 
 
-def test_warning_and_end() -> None:
+def test_a_session_is_warned_then_ended() -> None:
     store, slurm = Store(), Slurm()
     ends = SessionEnds(store, slurm, lambda work: work())  # type: ignore[arg-type]
     job = submission(5, "hops:reqs=1;interactive")

@@ -37,7 +37,7 @@ def inbox() -> SignalInbox:
     return SignalInbox((signal.SIGHUP, signal.SIGTERM))
 
 
-def test_a_signal_ends_the_wait_and_comes_once(inbox: SignalInbox) -> None:
+def test_a_signal_ends_the_wait_and_is_delivered_once(inbox: SignalInbox) -> None:
     try:
         assert inbox.wait(0.0) == []
         for _ in range(3):
@@ -49,10 +49,10 @@ def test_a_signal_ends_the_wait_and_comes_once(inbox: SignalInbox) -> None:
         inbox.close()
 
 
-def test_what_was_there_before_is_restored() -> None:
-    before = signal.getsignal(signal.SIGHUP)
+def test_previous_handlers_are_restored() -> None:
+    old_handler = signal.getsignal(signal.SIGHUP)
     SignalInbox((signal.SIGHUP,)).close()
-    assert signal.getsignal(signal.SIGHUP) is before
+    assert signal.getsignal(signal.SIGHUP) is old_handler
 
 
 def test_bursts_of_signals_do_not_hang() -> None:

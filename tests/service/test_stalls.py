@@ -27,7 +27,7 @@ class Folder:
         return file
 
     def due(self) -> bool:
-        """Return whether a tick is due after a look has finished."""
+        """Return whether a tick is due after the folder has been read."""
         self.now += EVERY_SECONDS
         self.watch.due(self.path)
         return self.watch.due(self.path)
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
-def test_each_rank_that_stops_is_news_once(folder: Folder) -> None:
+def test_each_stalled_rank_is_news_once(folder: Folder) -> None:
     folder.report(0, is_stalled=False)
     assert not folder.due()
     for rank in (0, 1):
@@ -48,13 +48,13 @@ def test_each_rank_that_stops_is_news_once(folder: Folder) -> None:
         assert not folder.due()
 
 
-def test_one_that_goes_on_and_stops_again_is_news_again(folder: Folder) -> None:
+def test_a_rank_that_resumes_and_stalls_again_is_news_again(folder: Folder) -> None:
     for is_stalled in (True, False, True):
         folder.report(0, is_stalled=is_stalled)
         assert folder.due() is is_stalled
 
 
-def test_what_is_no_report_is_not_read(folder: Folder) -> None:
+def test_files_that_are_not_reports_are_not_read(folder: Folder) -> None:
     folder.report(0, is_stalled=True).rename(folder.path / ".t0.partial")
     target = folder.report(1, is_stalled=True).rename(folder.path / "elsewhere")
     (folder.path / NAME.format(1)).symlink_to(target)
@@ -62,12 +62,12 @@ def test_what_is_no_report_is_not_read(folder: Folder) -> None:
     assert not folder.due()
 
 
-def test_a_folder_that_is_missing_is_the_ticks_to_report(folder: Folder) -> None:
+def test_a_missing_folder_is_left_to_the_tick(folder: Folder) -> None:
     folder.path = folder.path / "missing"
     assert not folder.due()
 
 
-def test_a_slow_folder_is_read_seldom_and_waited_for_by_nobody(tmp_path: Path) -> None:
+def test_a_slow_folder_is_read_seldom_and_delays_nobody(tmp_path: Path) -> None:
     tasks: list[Callable[[], None]] = []
     folder = Folder(tmp_path)
     folder.watch = StallWatch(tasks.append, lambda: folder.now)

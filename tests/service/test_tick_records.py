@@ -28,13 +28,13 @@ def test_every_gpu_second_between_ticks_is_counted_once(tmp_path: Path) -> None:
     use = rig.store.gpu_use(0.0, 2 * NOW)
     assert {row.gpu_type for row in use} == {A100}
     assert sum(row.hops for row in use) == 4 * 90.0
-    # Job 2 appears at the second look and waits for job 1: GPUs idle after that are fragments.
+    # Job 2 appears at the second tick and waits for job 1: GPUs idle after that are fragments.
     assert sum(row.fragmented for row in use) == 12 * 60.0
     assert sum(row.idle for row in use) == 12 * 30.0
     assert sum(row.plain + row.down for row in use) == 0.0
 
 
-def test_a_job_that_no_idle_cluster_could_run_makes_no_fragments(tmp_path: Path) -> None:
+def test_a_job_too_large_for_the_idle_cluster_makes_no_fragments(tmp_path: Path) -> None:
     rig = Rig(tmp_path, job(1, "hops:reqs=4"), job(2, "hops:reqs=64"))
     rig.tick(3)
     use = rig.store.gpu_use(0.0, 2 * NOW)
@@ -68,7 +68,7 @@ class Shadow:
         assert self.controller.document["error"] is None
 
 
-def test_a_shadow_notes_where_a_job_would_first_have_started(tmp_path: Path) -> None:
+def test_a_shadow_records_where_a_job_would_first_have_started(tmp_path: Path) -> None:
     shadow = Shadow(tmp_path, job(1, "hops:reqs=4;preempt=no"), job(2, "hops:reqs=32"))
     for _ in range(3):
         shadow.tick()
@@ -80,7 +80,7 @@ def test_a_shadow_notes_where_a_job_would_first_have_started(tmp_path: Path) -> 
     assert waits["1"] == "hops would start it now; a shadow leaves that to Slurm"
 
 
-def test_a_shadow_records_one_plan_in_a_round_however_long_a_job_could_start(
+def test_a_shadow_records_one_plan_per_round_however_long_a_job_could_start(
     tmp_path: Path,
 ) -> None:
     shadow = Shadow(tmp_path, job(1, "hops:reqs=4"))
@@ -89,8 +89,8 @@ def test_a_shadow_records_one_plan_in_a_round_however_long_a_job_could_start(
     assert [plan.first for plan in shadow.store.plans(10)] == [True]
 
 
-def test_where_a_shadow_would_have_put_a_job_is_not_where_it_ran(tmp_path: Path) -> None:
-    """Slurm ran the job between two looks on the node that hops had planned.
+def test_a_shadows_placement_is_not_recorded_as_a_run(tmp_path: Path) -> None:
+    """Slurm ran the job between two readings on the node that hops had planned.
 
     How many GPUs it had there is unknown.
     """
@@ -109,7 +109,7 @@ def test_where_a_shadow_would_have_put_a_job_is_not_where_it_ran(tmp_path: Path)
     assert shadow.store.placements() == ()
 
 
-def test_a_shadow_need_not_read_slurm_again_since_it_changed_nothing(
+def test_a_shadow_does_not_read_slurm_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shadow = Shadow(tmp_path, job(1, "hops:reqs=4"))

@@ -39,7 +39,7 @@ class Site:
         return self.waker.due(2.0, doc)
 
 
-def test_a_submission_is_worth_a_look_where_gpus_are_idle() -> None:
+def test_a_submission_triggers_a_tick_if_gpus_are_idle() -> None:
     site = Site()
     assert not site.due(idle=1)
     assert not site.due(idle=1)
@@ -50,7 +50,7 @@ def test_a_submission_is_worth_a_look_where_gpus_are_idle() -> None:
     assert not site.due(waiting=4)
 
 
-def test_an_end_is_worth_a_look_where_jobs_wait() -> None:
+def test_an_end_triggers_a_tick_if_jobs_wait() -> None:
     site = Site()
     site.due()
     site.activity = Activity(5, 4)
@@ -59,7 +59,7 @@ def test_an_end_is_worth_a_look_where_jobs_wait() -> None:
     assert not site.due(idle=1)
 
 
-def test_what_comes_during_a_look_is_worth_another() -> None:
+def test_an_event_during_a_tick_triggers_another() -> None:
     site = Site()
     with site.waker.look(2.0):
         site.activity = Activity(6, 3)
@@ -69,14 +69,14 @@ def test_what_comes_during_a_look_is_worth_another() -> None:
     assert not site.due(idle=1)
 
 
-def test_counters_that_start_anew_are_a_change() -> None:
+def test_reset_counters_count_as_a_change() -> None:
     site = Site()
     site.due()
     site.activity = Activity(1, 0)
     assert site.due(idle=1)
 
 
-def test_only_the_hopsd_that_plans_asks() -> None:
+def test_only_the_leading_hopsd_asks() -> None:
     site = Site()
     for mode in ("paused", "standby"):
         assert not site.due(idle=1, mode=mode)
@@ -100,7 +100,7 @@ def test_a_silent_slurmctld_is_left_alone() -> None:
     assert site.question_count == 2
 
 
-def test_after_a_long_look_comes_a_pause() -> None:
+def test_a_long_tick_is_followed_by_a_pause() -> None:
     site = Site()
     site.due()
     with site.waker.look(2.0):
@@ -113,7 +113,7 @@ def test_after_a_long_look_comes_a_pause() -> None:
     assert site.due(idle=1)
 
 
-def test_a_session_is_worth_a_look_on_a_full_cluster_and_in_a_pause() -> None:
+def test_a_session_triggers_a_tick_on_a_full_cluster_and_in_a_pause() -> None:
     site = Site()
     with site.waker.look(2.0):
         site.now += 10.0
@@ -124,7 +124,7 @@ def test_a_session_is_worth_a_look_on_a_full_cluster_and_in_a_pause() -> None:
     assert site.listing_count == 1
 
 
-def test_slurm_lists_its_jobs_once_a_submission_and_a_session_that_was_seen_wakes_nobody() -> None:
+def test_jobs_are_listed_once_per_submission_and_known_sessions_wake_nobody() -> None:
     site = Site()
     site.sessions = [JobId("1")]
     assert not site.due(waiting=1)

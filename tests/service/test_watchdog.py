@@ -71,7 +71,7 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_the_watchdog_is_kept_waiting_while_every_tick_ends_with_one_defect(daemon: Any) -> None:
+def test_the_watchdog_is_not_fed_while_every_tick_fails_with_one_defect(daemon: Any) -> None:
     for number in range(1, FAILING_TICKS + 1):
         assert daemon._healthy(), number
         daemon._tick()
@@ -83,7 +83,7 @@ def test_the_watchdog_is_kept_waiting_while_every_tick_ends_with_one_defect(daem
     assert daemon._healthy()
 
 
-def test_no_cycle_outlives_its_tick(daemon: Any) -> None:
+def test_no_reference_cycle_outlives_its_tick(daemon: Any) -> None:
     references: list[weakref.ref[FailingController]] = []
 
     def tick() -> str:
@@ -101,7 +101,7 @@ def test_no_cycle_outlives_its_tick(daemon: Any) -> None:
     assert references[0]() is None
 
 
-def test_a_status_is_one_line_whatever_a_defect_says(daemon: Any) -> None:
+def test_a_status_is_one_line_for_any_error(daemon: Any) -> None:
     daemon._controller.message = "x\nWATCHDOG=1\n" + 2000 * "y"
     daemon._tick()
     (notification,) = daemon._notify.texts
@@ -109,7 +109,7 @@ def test_a_status_is_one_line_whatever_a_defect_says(daemon: Any) -> None:
     assert len(notification) <= len("STATUS=") + 1000
 
 
-def test_a_tick_that_comes_further_keeps_the_watchdog_fed(daemon: Any) -> None:
+def test_a_tick_that_makes_progress_feeds_the_watchdog(daemon: Any) -> None:
     """Updates and starts of thousands of jobs take longer than the patience with one request."""
     daemon._seen_alive -= daemon._patience()
     assert not daemon._healthy()

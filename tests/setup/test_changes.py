@@ -1,4 +1,4 @@
-"""Changes show what they do, do it, and keep what they replace."""
+"""Changes show what they will do, do it, and keep a backup of what they replace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hopsd.setup.change import BACKUP, Remove, RunCommand, SetupError, SymbolicLink, Wait, Write
 
 
-def test_a_new_text_is_shown_as_a_difference_and_keeps_mode_and_copy(tmp_path: Path) -> None:
+def test_a_new_text_is_shown_as_a_diff_and_keeps_mode_and_backup(tmp_path: Path) -> None:
     path = tmp_path / "slurm.conf"
     path.write_text("a=1\n")
     path.chmod(0o640)
@@ -24,7 +24,7 @@ def test_a_new_text_is_shown_as_a_difference_and_keeps_mode_and_copy(tmp_path: P
     assert Path(f"{path}{BACKUP}").read_text() == "a=1\n", "the oldest copy"
 
 
-def test_a_file_behind_a_link_is_written_and_the_link_stays(tmp_path: Path) -> None:
+def test_a_file_behind_a_link_is_written_and_the_link_kept(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("a\n")
     (tmp_path / "link").symlink_to("real")
     Write(tmp_path / "link", "b\n").make()
@@ -32,7 +32,7 @@ def test_a_file_behind_a_link_is_written_and_the_link_stays(tmp_path: Path) -> N
     assert (tmp_path / "real").read_text() == "b\n"
 
 
-def test_a_link_replaces_what_is_there(tmp_path: Path) -> None:
+def test_a_link_replaces_an_existing_file(tmp_path: Path) -> None:
     path = tmp_path / "job_submit.lua"
     path.write_text("old")
     SymbolicLink(path, tmp_path / "new").make()
@@ -42,14 +42,14 @@ def test_a_link_replaces_what_is_there(tmp_path: Path) -> None:
     assert not path.is_symlink()
 
 
-def test_a_command_that_fails_says_so_with_its_words() -> None:
+def test_a_failing_command_is_reported_with_its_output() -> None:
     with pytest.raises(SetupError, match=r"sh -c.*: no such database"):
         RunCommand(("sh", "-c", "echo no such database >&2; exit 1")).make()
     with pytest.raises(SetupError, match="/no/such/program"):
         RunCommand(("/no/such/program",)).make()
 
 
-def test_a_command_is_tried_again_while_there_is_patience(tmp_path: Path) -> None:
+def test_a_command_is_retried_until_its_deadline(tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     RunCommand(("sh", "-c", f"test -e {flag} || {{ touch {flag}; false; }}"), patience=20).make()
 

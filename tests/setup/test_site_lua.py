@@ -1,4 +1,4 @@
-"""hopsd's uid gets into hops_site.lua, as Lua reads it."""
+"""hopsd's uid is added to hops_site.lua; Lua reads the result."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def test_a_uid_is_added_once(text: str, expected_uids: list[int]) -> None:
     assert with_operator(new, 998) == new
 
 
-def test_a_file_of_another_form_is_left_to_the_administrator() -> None:
+def test_a_file_of_unknown_form_is_left_to_the_administrator() -> None:
     assert with_operator("local t = {}\nreturn t\n", 998) is None

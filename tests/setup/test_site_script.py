@@ -22,7 +22,7 @@ LINES = st.lists(
 
 
 @given(LINES)
-def test_a_call_that_is_taken_out_leaves_the_script_as_it_was(lines: list[str]) -> None:
+def test_removing_a_call_restores_the_script(lines: list[str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
     one_call = with_call(text, PLUGIN)
     assert without_call(one_call) == text
@@ -32,7 +32,7 @@ def test_a_call_that_is_taken_out_leaves_the_script_as_it_was(lines: list[str]) 
 @pytest.mark.parametrize(
     "end", ["", "return slurm.SUCCESS\n", "return slurm.SUCCESS -- loaded\n\n", "-- return 0\n"]
 )
-def test_the_call_is_the_last_but_a_return(end: str) -> None:
+def test_the_call_is_inserted_before_a_final_return(end: str) -> None:
     text = with_call(RULES + end, PLUGIN)
     assert called_plugin(text) == PLUGIN
     assert call_problem(text, PLUGIN) is None
@@ -51,7 +51,7 @@ def test_the_call_is_the_last_but_a_return(end: str) -> None:
         (f"dofile '{PLUGIN}'\nslurm_job_modify = function() end\n", "before its own rules"),
     ],
 )
-def test_what_is_wrong_with_a_call_is_named(text: str, word: str) -> None:
+def test_a_wrong_call_is_named(text: str, word: str) -> None:
     assert word in str(call_problem(text, PLUGIN))
 
 
@@ -65,7 +65,7 @@ def test_what_is_wrong_with_a_call_is_named(text: str, word: str) -> None:
     ],
 )
 def test_the_package_stays_while_a_script_calls_it(tmp_path: Path, text: str, stays: bool) -> None:
-    """Else slurmctld would not start again."""
+    """Otherwise slurmctld would not start again."""
     prerm = Path(__file__).parents[2] / "debian" / "hops-slurm.prerm"
     (tmp_path / "job_submit.lua").write_text(text)
     code = prerm.read_text().replace("/etc/slurm", str(tmp_path))

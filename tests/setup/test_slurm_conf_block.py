@@ -1,4 +1,4 @@
-"""The block in slurm.conf: nothing of the site's is lost, and it goes without a trace."""
+"""The block in slurm.conf: the site's settings are kept, and it can be removed completely."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ KEYS = st.dictionaries(
 
 
 @given(LINES, KEYS)
-def test_a_block_that_is_taken_out_leaves_the_file_as_it_was(
-    lines: list[str], conf: dict[str, str]
-) -> None:
+def test_removing_the_block_restores_the_file(lines: list[str], conf: dict[str, str]) -> None:
     text = "".join(f"{line}\n" for line in lines)
     assert without_block(with_block(text, required_lines(conf))) == text
 
@@ -40,7 +38,7 @@ def test_writing_it_again_changes_nothing(lines: list[str], conf: dict[str, str]
     assert with_block(one_block, required_lines(conf)) == one_block
 
 
-def test_lists_of_the_site_are_continued() -> None:
+def test_lists_of_the_site_are_extended() -> None:
     conf = {
         "jobsubmitplugins": "all_partitions,throttle",
         "requeueexithold": "100",
@@ -57,7 +55,7 @@ def test_lists_of_the_site_are_continued() -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "1"])
-def test_what_becomes_of_output_files_is_the_sites_choice(value: str) -> None:
+def test_the_site_decides_about_output_files(value: str) -> None:
     assert "JobFileAppend" not in required_lines({"jobfileappend": value})
     output_remarks = [
         r for r in remarks({"jobfileappend": value}, WORKING_CONF) if "JobFileAppend" in r
@@ -66,7 +64,7 @@ def test_what_becomes_of_output_files_is_the_sites_choice(value: str) -> None:
     assert [r for r in remarks({}, WORKING_CONF) if "JobFileAppend=1 keeps a job's output" in r]
 
 
-def test_what_is_there_is_not_written_again() -> None:
+def test_existing_settings_are_not_written_again() -> None:
     conf = {
         "jobsubmitplugins": "job_submit/lua",
         "requeueexithold": "80-90",
@@ -80,12 +78,12 @@ def test_what_is_there_is_not_written_again() -> None:
     assert not [r for r in remarks(conf, WORKING_CONF) if "epilog" in r]
 
 
-def test_kill_wait_and_the_memory_of_jobs_are_the_sites() -> None:
+def test_kill_wait_and_memory_of_jobs_stay_the_sites() -> None:
     assert not {"KillWait", "MinJobAge"} & required_lines({}).keys()
     assert [r for r in remarks({}, {"MinJobAge": "5 sec"}) if "MinJobAge" in r]
 
 
-def test_values_are_read_through_includes_and_past_the_block(tmp_path: Path) -> None:
+def test_values_are_read_across_includes_and_after_the_block(tmp_path: Path) -> None:
     (tmp_path / "more.conf").write_text("Prolog = /site/prolog # ours\nNodeName=a\n")
     conf = tmp_path / "slurm.conf"
     conf.write_text(
@@ -109,7 +107,7 @@ def test_a_slurm_without_gpus_is_refused(running: dict[str, str], word: str | No
     assert refusal_text is None if word is None else word in str(refusal_text)
 
 
-def test_lines_are_in_force_when_slurmctld_has_each_item() -> None:
+def test_lines_are_effective_when_slurmctld_has_each_item() -> None:
     lines = {"JobSubmitPlugins": "a,lua", "Prolog": "/etc/hops/prolog.sh"}
     assert in_force(lines, {"JobSubmitPlugins": "a,lua", "Prolog": "/etc/hops/prolog.sh"})
     assert not in_force(lines, {"JobSubmitPlugins": "a", "Prolog": "/etc/hops/prolog.sh"})

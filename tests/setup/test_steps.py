@@ -1,4 +1,4 @@
-"""Steps on files of their own: what each would change, again, and back."""
+"""Setup steps on separate files: first run, repeated run, and removal."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(running, "root", tmp_path / "hopsd.toml")
 
 
-def test_the_steps_have_different_names() -> None:
+def test_step_names_are_unique() -> None:
     assert len({step.name for step in STEPS}) == len(STEPS)
 
 
-def test_the_plugin_is_put_in_place_once_and_taken_away(machine: Machine) -> None:
+def test_the_plugin_is_installed_once_and_removed(machine: Machine) -> None:
     folder = machine.slurm_conf.parent
     for change in plugin(machine):
         change.make()
@@ -43,7 +43,7 @@ def test_the_plugin_is_put_in_place_once_and_taken_away(machine: Machine) -> Non
     assert no_plugin(machine) == []
 
 
-def test_a_copy_of_our_plugin_gives_way_to_a_link(machine: Machine) -> None:
+def test_a_copy_of_our_plugin_is_replaced_by_a_link(machine: Machine) -> None:
     script = machine.slurm_conf.parent / "job_submit.lua"
     script.write_text("-- hops: of an older release\n")
     assert SymbolicLink(script, plugin_folder() / script.name) in plugin(machine)
@@ -64,14 +64,14 @@ def test_a_sites_own_plugin_stays(machine: Machine) -> None:
     assert sorted(path.name for path in script.parent.iterdir()) == ["job_submit.lua", "slurm.conf"]
 
 
-def test_a_call_by_the_sites_own_hand_is_left_to_it(machine: Machine) -> None:
+def test_a_call_added_by_the_site_is_left_alone(machine: Machine) -> None:
     script = machine.slurm_conf.parent / "job_submit.lua"
     script.write_text(f'dofile("{plugin_folder()}/job_submit.lua")\n')
     for changes in (plugin(machine), no_plugin(machine)):
         assert script not in [change.path for change in changes if hasattr(change, "path")]
 
 
-def test_slurm_conf_is_continued_and_comes_back_as_it_was(machine: Machine) -> None:
+def test_slurm_conf_is_extended_and_restored(machine: Machine) -> None:
     path = machine.slurm_conf
     writes = [change for change in slurm(machine) if isinstance(change, Write)]
     assert len(writes) == 1
@@ -88,7 +88,7 @@ def test_slurm_conf_is_continued_and_comes_back_as_it_was(machine: Machine) -> N
     assert no_slurm(machine) == []
 
 
-def test_a_missing_configuration_is_written_and_an_administrators_is_not(machine: Machine) -> None:
+def test_a_missing_configuration_is_written_and_an_existing_one_kept(machine: Machine) -> None:
     for change in configuration(machine):
         assert isinstance(change, Write)
         assert change.path == machine.config

@@ -42,9 +42,7 @@ def test_a_job_that_fits_nowhere_is_left_out_of_every_figure() -> None:
         (job(1, 10.0, 1, submit=-1e15), "job '0': give"),
     ],
 )
-def test_a_job_that_nobody_could_submit_or_wait_for_is_refused(
-    wrong: WorkloadJob, message: str
-) -> None:
+def test_an_absurd_job_is_refused(wrong: WorkloadJob, message: str) -> None:
     with pytest.raises(InputError, match=message):
         admit_jobs(CLUSTER, workload([job(0, 10.0, 1), wrong]), 360.0)
 
@@ -68,7 +66,7 @@ def test_a_workload_without_jobs_or_with_factors_of_unknown_servers_is_refused()
 
 @given(st.lists(st.sampled_from(["workload-0", "workload-1", "workload-2", "a b", "ü", "net"]),
                 min_size=1, unique=True))  # fmt: skip
-def test_every_workload_has_a_name_of_its_own_that_a_comment_may_carry(names: list[str]) -> None:
+def test_every_workload_gets_a_unique_name_valid_in_comments(names: list[str]) -> None:
     tables = dict.fromkeys(map(WorkloadName, names), workload([]).throughput[NET])
     speeds = AllocationSpeeds(CLUSTER, Workload(tables, ()))
     safe = [speeds.safe_name(name) for name in tables]

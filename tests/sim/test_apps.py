@@ -13,7 +13,7 @@ from hopsd.sim.engine import Simulation, SimulationSettings
 from hopsd.sim.study import play
 
 
-def test_a_phase_begins_when_all_jobs_of_the_phases_before_have_ended() -> None:
+def test_a_phase_begins_after_all_jobs_of_earlier_phases() -> None:
     """Other apps, and other users' apps of the same name, do not wait."""
     app = AppName("lm")
     jobs = [
@@ -28,7 +28,7 @@ def test_a_phase_begins_when_all_jobs_of_the_phases_before_have_ended() -> None:
     assert [o.end for o in result.outcomes] == [100.0, 300.0, 350.0, 360.0, 20.0, 30.0]
 
 
-def test_the_number_of_apps_present_is_remembered_over_a_job_s_life() -> None:
+def test_the_number_of_present_apps_is_averaged_over_a_jobs_life() -> None:
     """An app of two jobs and a single job: two apps until 100 s, then one until 300 s."""
     app = AppName("lm")
     jobs = [
@@ -50,7 +50,7 @@ def test_the_number_of_apps_present_is_remembered_over_a_job_s_life() -> None:
     assert app_counts[200.0, "2"] == 1.5
 
 
-def test_what_ended_jobs_of_an_app_have_spent_is_remembered() -> None:
+def test_gpu_time_of_an_apps_ended_jobs_is_remembered() -> None:
     """The app's first job spends 100 s on 2 GPUs; another user's app of that name is separate."""
     app = AppName("lm")
     jobs = [

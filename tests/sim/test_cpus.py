@@ -28,7 +28,7 @@ def load(*cpu_flags: bool) -> Workload:
     return Workload({NET: tables}, tuple(jobs))
 
 
-def test_who_wants_no_cpu_waits_for_a_gpu() -> None:
+def test_a_job_that_refuses_cpus_waits_for_a_gpu() -> None:
     """The third job overtakes under SJF; under FIFO it gets its turn, and a CPU, at 100 s."""
     result = play("fifo", get("fifo"), CLUSTER, load(False, False, True), SimulationSettings())
     assert [o.end for o in result.outcomes] == [100.0, 200.0, 500.0]
@@ -36,7 +36,7 @@ def test_who_wants_no_cpu_waits_for_a_gpu() -> None:
     assert sorted(o.end or 0.0 for o in result.outcomes) == [100.0, 200.0, 400.0]
 
 
-def test_a_cpu_for_who_wants_none_is_a_broken_plan() -> None:
+def test_a_cpu_for_a_job_that_refuses_it_is_an_invalid_plan() -> None:
     port = VirtualCluster(CLUSTER, load(False, True))
     port.advance(0.0)
     on_cpu = Allocation.of({"c": 1})

@@ -43,19 +43,19 @@ THREE: Sequence[WorkloadJob] = (
 )
 
 
-def test_fifo_by_hand() -> None:
+def test_fifo_matches_a_schedule_by_hand() -> None:
     """Runs of 300, 200 and 50 s share one GPU in the order of submission."""
     result = run("fifo", cluster(n0=1), workload(THREE))
     assert spans(result) == {"1": (0.0, 300.0), "2": (300.0, 500.0), "3": (500.0, 550.0)}
 
 
-def test_sjf_by_hand() -> None:
+def test_sjf_matches_a_schedule_by_hand() -> None:
     """The first job is alone when it starts; the shorter of the two others follows."""
     result = run("sjf", cluster(n0=1), workload(THREE))
     assert spans(result) == {"1": (0.0, 300.0), "3": (300.0, 350.0), "2": (350.0, 550.0)}
 
 
-def test_srtf_by_hand() -> None:
+def test_srtf_matches_a_schedule_by_hand() -> None:
     """At 100 s the third job (50 s) displaces the first (200 s left of 300).
 
     At the third's end at 150 s, the first precedes the second (250 s). Its restart costs 10 s, so
@@ -69,7 +69,7 @@ def test_srtf_by_hand() -> None:
 
 
 @pytest.mark.parametrize("policy", ["srtf", "las"])
-def test_who_runs_moves_up_to_a_faster_gpu_that_gets_idle(policy: str) -> None:
+def test_a_running_job_moves_to_a_faster_gpu_that_becomes_idle(policy: str) -> None:
     """By 1,000 s, the second job has moved to the GPU that is four times as fast, by a restart."""
     load = workload([job(1, 4000.0, 1), job(2, 40_000.0, 1, submit=1.0)], a=1.0, b=4.0)
     result = run(policy, cluster(a0=1, b0=1), load)
@@ -82,7 +82,7 @@ def test_who_runs_moves_up_to_a_faster_gpu_that_gets_idle(policy: str) -> None:
 @pytest.mark.parametrize(
     ("restart_seconds", "end"), [(None, 335.0), (200.0, 525.0), (1000.0, 1000.0)]
 )
-def test_what_a_job_s_own_restart_takes_decides_whether_it_moves(
+def test_a_jobs_own_restart_time_decides_whether_it_moves(
     restart_seconds: float | None, end: float
 ) -> None:
     """At 100 s the fast GPU becomes idle, and the slow job has 900 s left, or 225 s there.
@@ -95,7 +95,7 @@ def test_what_a_job_s_own_restart_takes_decides_whether_it_moves(
     assert spans(result) == {"1": (0.0, end), "2": (0.0, 100.0)}
 
 
-def test_policies_know_a_restart_time_once_the_job_has_reported() -> None:
+def test_policies_know_a_restart_time_once_the_job_has_reported_it() -> None:
     restart_times: list[dict[str, float]] = []
 
     def watch(snapshot: Snapshot, settings: PlanSettings) -> Plan:
@@ -109,7 +109,7 @@ def test_policies_know_a_restart_time_once_the_job_has_reported() -> None:
     assert restart_times[-1] == {"1": 7.0, "2": 10.0}
 
 
-def test_las_by_hand() -> None:
+def test_las_matches_a_schedule_by_hand() -> None:
     """Two jobs of 150 s on one GPU alternate by the round: the one that has run less goes first."""
     load = workload([job(1, 150.0, 1), job(2, 150.0, 1)])
     result = run("las", cluster(n0=1), load)
@@ -118,7 +118,7 @@ def test_las_by_hand() -> None:
     assert spans(result) == {"1": (0.0, 260.0), "2": (100.0, 320.0)}
 
 
-def test_fifo_lets_nobody_overtake_and_slurm_fills_the_gap() -> None:
+def test_under_fifo_no_job_overtakes_and_slurm_fills_the_gap() -> None:
     """3 of 4 GPUs are busy for 100 s; the second job wants 4, the third wants 1 for 50 s.
 
     FIFO keeps the third job behind the second; backfill starts it at once, since it ends before the
@@ -131,7 +131,7 @@ def test_fifo_lets_nobody_overtake_and_slurm_fills_the_gap() -> None:
     assert slurm == {"1": (0.0, 100.0), "2": (100.0, 200.0), "3": (2.0, 52.0)}
 
 
-def test_backfill_delays_nobody() -> None:
+def test_backfill_delays_no_job() -> None:
     """As above, but the third job takes 150 s: it would delay the second, so it waits."""
     load = workload([job(1, 300.0, 3), job(2, 400.0, 4, submit=1.0), job(3, 150.0, 1, submit=2.0)])
     slurm = spans(run("slurm", cluster(n0=4), load))
@@ -167,7 +167,7 @@ SMALL_JOBS = st.lists(
 
 
 def workload_of_arrivals(arrivals: Sequence[tuple[int, int, int]]) -> Workload:
-    submits = accumulate(after for _, _, after in arrivals)
+    submits = accumulate(gap for _, _, gap in arrivals)
     rows = zip(arrivals, submits, strict=True)
     return workload([
         job(i, float(samples), gpus, submit=float(submit))
@@ -179,12 +179,10 @@ def workload_of_arrivals(arrivals: Sequence[tuple[int, int, int]]) -> Workload:
 @pytest.mark.slow
 @given(SMALL_JOBS)
 @settings(max_examples=40)
-def test_in_conservative_backfill_nobody_is_delayed_by_who_comes_later(
+def test_conservative_backfill_is_not_delayed_by_later_jobs(
     arrivals: list[tuple[int, int, int]],
 ) -> None:
-    load = workload_of_arrivals(
-        [(samples, min(gpus, 4), after) for samples, gpus, after in arrivals]
-    )
+    load = workload_of_arrivals([(samples, min(gpus, 4), gap) for samples, gpus, gap in arrivals])
     whole = spans(run("slurm", cluster(n0=4), load))
     for length in range(1, len(arrivals)):
         first = run("slurm", cluster(n0=4), replace(load, jobs=load.jobs[:length]))
@@ -195,10 +193,12 @@ def test_in_conservative_backfill_nobody_is_delayed_by_who_comes_later(
 @pytest.mark.parametrize("policy", ["fifo", "sjf", "slurm"])
 @given(SMALL_JOBS, st.lists(st.integers(0, 1500), max_size=2))
 @settings(max_examples=30)
-def test_a_steady_policy_asked_at_every_rounds_start_does_the_same(
+def test_a_policy_asked_at_every_rounds_start_gives_the_same_run(
     policy: str, arrivals: list[tuple[int, int, int]], failure_times: list[int]
 ) -> None:
-    failures = [Failure(float(at), server=NodeName("b0"), seconds=130.0) for at in failure_times]
+    failures = [
+        Failure(float(time), server=NodeName("b0"), seconds=130.0) for time in failure_times
+    ]
     plan_times: list[float] = []
 
     def plan_always(snapshot: Snapshot, plan_settings: PlanSettings) -> Plan:
@@ -208,8 +208,8 @@ def test_a_steady_policy_asked_at_every_rounds_start_does_the_same(
     servers = cluster(n0=4, n1=4, b0=2)
     rounds = SimulationSettings(50.0, cluster=ClusterSettings(10.0, 100.0))
     ours = play(policy, get(policy), servers, workload_of_arrivals(arrivals), rounds, failures)
-    theirs = play(policy, plan_always, servers, workload_of_arrivals(arrivals), rounds, failures)
-    assert ours.changes == theirs.changes
+    replanned = play(policy, plan_always, servers, workload_of_arrivals(arrivals), rounds, failures)
+    assert ours.changes == replanned.changes
     assert ours.plans <= len(plan_times)
 
 
@@ -232,9 +232,7 @@ def test_hops_uses_an_idle_cluster_at_once_and_shares_it_at_the_next_round() -> 
 @pytest.mark.parametrize(
     ("policy", "moves", "ends"), [("hops", 360.0, 690.5), ("hops+", 100.0, 560.5)]
 )
-def test_a_round_ends_early_where_gpus_are_left_over(
-    policy: str, moves: float, ends: float
-) -> None:
+def test_a_round_ends_early_if_gpus_are_left_over(policy: str, moves: float, ends: float) -> None:
     """At 100 s two GPUs become idle and no job waits; the other job has 1,802 samples left.
 
     At the end of the round it has 1,282 left. After its move, it trains 4 samples per second.
@@ -266,7 +264,7 @@ def test_a_short_job_waits_for_a_sixth_of_a_round_and_a_long_one_for_its_end() -
 @pytest.mark.parametrize(
     "policy", ["hops", "sia", "sia-hops", "gavel", "gavel-ftf", "gavel-queue", "srtf", "slurm"]
 )
-def test_every_policy_ends_every_job_and_breaks_no_plan(policy: str) -> None:
+def test_every_policy_finishes_every_job_with_valid_plans(policy: str) -> None:
     """Two types, spread jobs, server factors, pinned jobs, arrivals in the middle of a round."""
     jobs = [
         job(i, 200.0 * (1 + i % 5), *((1, 2, 4), (2,), (4, 8), (1, 3), (6,))[i % 5],
@@ -292,7 +290,7 @@ def test_a_job_that_fits_nowhere_ends_the_run_unfinished() -> None:
     assert result.unfinished == ["2"]
 
 
-def test_a_lost_server_is_worked_around() -> None:
+def test_jobs_continue_around_a_lost_server() -> None:
     load = workload([job(1, 4000.0, 4), job(2, 400.0, 4, submit=20.0)])
     failures = (Failure(50.0, server=NodeName("n0"), seconds=500.0),)
     settings = SimulationSettings(100.0, cluster=ClusterSettings(10.0, 100.0))
@@ -320,7 +318,7 @@ def test_a_server_that_fails_again_is_back_after_the_later_repair() -> None:
 
 
 @pytest.mark.slow
-def test_waiting_is_counted_alike_by_the_round_and_by_the_timeline() -> None:
+def test_rounds_and_timeline_count_waiting_equally() -> None:
     """The priority that a policy sees must be the latency ratio that the metrics report."""
     waits: dict[JobId, float] = {}
 
@@ -338,15 +336,15 @@ def test_waiting_is_counted_alike_by_the_round_and_by_the_timeline() -> None:
     assert waits[last.id] == pytest.approx(last.wait)
 
 
-def test_a_scheduler_that_looks_every_30_seconds_sees_things_later() -> None:
-    """The first job ends at 40 s; the next one starts at the look at 60 s, or at once."""
+def test_a_scheduler_polling_every_30_seconds_reacts_later() -> None:
+    """The first job ends at 40 s; the next one starts at the poll at 60 s, or at once."""
     load = workload([job(1, 40.0, 1), job(2, 40.0, 1, submit=1.0)])
     slow_looks = SimulationSettings(100.0, refresh_seconds=30.0)
     assert spans(play("fifo", get("fifo"), cluster(n0=1), load, slow_looks))["2"] == (60.0, 100.0)
     assert spans(run("fifo", cluster(n0=1), load))["2"] == (40.0, 80.0)
 
 
-def test_profiling_and_planning_count_where_asked() -> None:
+def test_profiling_and_planning_time_count_where_requested() -> None:
     """The job holds its GPU for 25 s of profiling, 5 s of planning and 100 s of training."""
 
     def slow(snapshot: Snapshot, settings: PlanSettings) -> Plan:
@@ -358,7 +356,7 @@ def test_profiling_and_planning_count_where_asked() -> None:
     assert spans(play("fifo", slow, cluster(n0=1), load, with_planning))["1"] == (0.0, 130.0)
 
 
-def test_a_rounds_planning_time_is_that_of_its_first_plan() -> None:
+def test_the_planning_time_of_a_round_is_that_of_its_first_plan() -> None:
     """A policy whose every plan is a first plan may be asked again at the same instant."""
 
     class Slower:
@@ -377,7 +375,7 @@ def test_a_rounds_planning_time_is_that_of_its_first_plan() -> None:
 
 
 @pytest.mark.parametrize("policy", ["las", "hops"])
-def test_a_run_in_which_jobs_are_moved_for_ever_ends(policy: str) -> None:
+def test_a_run_in_which_jobs_move_forever_ends(policy: str) -> None:
     """A restart takes longer than a round, and two jobs alternate, so that neither ever trains."""
     load = workload([job(1, 500.0, 1), job(2, 500.0, 1, submit=1.0)])
     result = run(policy, cluster(n0=1), load, restart=150.0)
@@ -385,7 +383,7 @@ def test_a_run_in_which_jobs_are_moved_for_ever_ends(policy: str) -> None:
     assert result.summary.rounds < 200
 
 
-def test_a_restart_longer_than_a_round_holds_up_nobody_who_stays() -> None:
+def test_a_restart_longer_than_a_round_delays_no_job_that_stays() -> None:
     load = workload([job(1, 500.0, 1), job(2, 500.0, 1, submit=1.0)])
     assert spans(run("fifo", cluster(n0=1), load, restart=1e6))["2"] == (500.0, 1000.0)
     failures = [Failure(200.0, job=JobId("1"))]
@@ -396,7 +394,7 @@ def test_a_restart_longer_than_a_round_holds_up_nobody_who_stays() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fifo", "las"])
-def test_a_long_first_start_ends_no_run_in_which_jobs_still_come(policy: str) -> None:
+def test_a_long_first_start_does_not_end_a_run_with_arriving_jobs(policy: str) -> None:
     """A job starts in every round; the first of them begins to train after 60 rounds."""
     load = workload([job(n, 500.0, 1, submit=100.0 * n) for n in range(80)])
     rounds = SimulationSettings(100.0, cluster=ClusterSettings(10.0, profiling_seconds=6000.0))
@@ -404,7 +402,7 @@ def test_a_long_first_start_ends_no_run_in_which_jobs_still_come(policy: str) ->
     assert result.unfinished == []
 
 
-def test_a_simulation_learns_the_speeds_that_jobs_report() -> None:
+def test_a_simulation_learns_speeds_that_jobs_report() -> None:
     """Nothing is known at first; the true speed of each shape is known once a job has run in it."""
     load = workload([job(1, 600.0, 2), job(2, 300.0, 1, submit=10.0)])
     settings = SimulationSettings(100.0)

@@ -27,7 +27,7 @@ TRAITS = ("only_first", "every_first", "settles", "steady")
     ("name", "traits"),
     [("sia", ["only_first"]), ("las", ["settles"]), ("sjf", ["settles", "steady"]), ("hops", [])],
 )
-def test_a_journaled_policy_is_asked_as_the_policy_is(
+def test_a_journaled_policy_has_the_policys_traits(
     name: str, traits: list[str], tmp_path: Path
 ) -> None:
     with journal_policy(get(name), tmp_path / "j.jsonl", "run", resume=False) as policy:
@@ -42,18 +42,20 @@ def run(path: Path, *, resume: bool) -> tuple[AllocationChange, ...]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[tuple[AllocationChange, ...], bytes]:
+def uninterrupted_run(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[tuple[AllocationChange, ...], bytes]:
     path = tmp_path_factory.mktemp("whole") / "j.jsonl"
     return run(path, resume=False), path.read_bytes()
 
 
 @pytest.mark.long
 @given(st.data())
-def test_whatever_became_of_a_journal_the_run_comes_to_the_same_end(
-    whole: tuple[tuple[AllocationChange, ...], bytes], data: st.DataObject
+def test_a_damaged_journal_gives_the_same_result(
+    uninterrupted_run: tuple[tuple[AllocationChange, ...], bytes], data: st.DataObject
 ) -> None:
     """The journal is cut short, or bytes are lost, changed or doubled: what is intact is used."""
-    changes, journal = whole
+    changes, journal = uninterrupted_run
     first = data.draw(st.integers(0, len(journal)))
     last = data.draw(st.integers(first, len(journal)))
     middle = data.draw(st.binary(max_size=20) | st.just(journal[first:last] * 2))
@@ -65,19 +67,19 @@ def test_whatever_became_of_a_journal_the_run_comes_to_the_same_end(
         assert path.read_bytes().count(b"\n") == journal.count(b"\n")
 
 
-def test_plans_that_are_written_are_not_made_again(
-    whole: tuple[tuple[AllocationChange, ...], bytes], tmp_path: Path
+def test_recorded_plans_are_not_computed_again(
+    uninterrupted_run: tuple[tuple[AllocationChange, ...], bytes], tmp_path: Path
 ) -> None:
-    (tmp_path / "j.jsonl").write_bytes(whole[1])
-    assert run(tmp_path / "j.jsonl", resume=True) == whole[0]
-    assert (tmp_path / "j.jsonl").read_bytes() == whole[1]
+    (tmp_path / "j.jsonl").write_bytes(uninterrupted_run[1])
+    assert run(tmp_path / "j.jsonl", resume=True) == uninterrupted_run[0]
+    assert (tmp_path / "j.jsonl").read_bytes() == uninterrupted_run[1]
 
 
-def test_a_plan_is_written_as_what_it_changes(
-    whole: tuple[tuple[AllocationChange, ...], bytes],
+def test_a_plan_is_stored_as_its_changes(
+    uninterrupted_run: tuple[tuple[AllocationChange, ...], bytes],
 ) -> None:
     """Otherwise each of a year's plans would write thousands of running jobs again."""
-    changes, journal = whole
+    changes, journal = uninterrupted_run
     changes_by_plan = [json.loads(line[9:])["changes"] for line in journal.splitlines()[1:]]
     assert sum(map(len, changes_by_plan)) <= len(changes)
     assert {} in changes_by_plan
@@ -99,7 +101,7 @@ def _is_refused(folder: Path) -> bool:
 
 
 @pytest.mark.slow
-def test_one_simulation_at_a_time_in_a_folder(tmp_path: Path) -> None:
+def test_a_folder_holds_one_simulation_at_a_time(tmp_path: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         with alone(tmp_path / "out"):
             assert pool.apply(_is_refused, [tmp_path / "out"])

@@ -37,7 +37,7 @@ def change(time: float, job: str, **gpus_by_node: int) -> AllocationChange:
     return AllocationChange(time, JobId(job), Allocation.of(gpus_by_node))
 
 
-def test_a_timeline_computed_by_hand() -> None:
+def test_a_timeline_matches_values_by_hand() -> None:
     """Two jobs share 4 GPUs: b waits 10 s, runs, is preempted for 20 s, runs elsewhere and ends."""
     jobs = [facts("a", 0.0), facts("b", 0.0, age=50.0)]
     changes = [
@@ -75,7 +75,7 @@ def test_a_timeline_computed_by_hand() -> None:
     assert summary.max_latency_ratio == pytest.approx(0.6)
 
 
-def test_lines_of_one_instant_are_one_change() -> None:
+def test_entries_of_one_instant_are_one_change() -> None:
     """Vacating and placing at the same time is one move; on the same GPUs it is a restart."""
     changes = [
         change(0.0, "a", n0=2),
@@ -100,13 +100,13 @@ def test_an_unfinished_job_waits_until_the_last_change() -> None:
     assert (b.wait, b.first_start, b.ftf) == (30.0, None, None)
 
 
-def test_no_more_gpus_alone_than_the_job_may_use() -> None:
+def test_the_fair_share_counts_only_gpus_that_the_job_can_use() -> None:
     """The fair share of a single job on a large cluster is all of it; the job can use 2 GPUs."""
     [a] = job_outcomes([change(0.0, "a", n0=2), change(60.0, "a")], [facts("a", 0.0)], gpus=512)
     assert a.ftf == pytest.approx(1.0)
 
 
-def test_the_last_digits_make_nobody_unfair() -> None:
+def test_rounding_errors_make_no_job_unfair() -> None:
     """Jobs that are always alone and exactly as fast as on their share, but for rounding errors."""
     jobs = [facts(str(n), n * 1000.1, age=n / 7.0) for n in range(1, 200)]
     ends = [job.submit + job.age * 0.6 for job in jobs]
@@ -137,7 +137,7 @@ def timelines(draw: st.DrawFn) -> tuple[list[AllocationChange], list[JobBaseline
 
 
 @given(timelines())
-def test_time_is_neither_lost_nor_counted_twice(
+def test_no_time_is_lost_or_counted_twice(
     case: tuple[list[AllocationChange], list[JobBaseline], int],
 ) -> None:
     """For each job, waiting + holding = end - submit; over all jobs, the states add up."""
@@ -153,12 +153,14 @@ def test_time_is_neither_lost_nor_counted_twice(
         assert state.running + state.idle == gpus
         present = sum(o.submit <= state.time < (o.end or math.inf) for o in outcomes)
         assert state.queued + state.running == present
-    at, rate = throughput_over_time(changes, jobs)
+    change_times, rate = throughput_over_time(changes, jobs)
     gpu_seconds = sum(o.gpu_seconds_held for o in outcomes)
-    assert float((rate[:-1] * (at[1:] - at[:-1])).sum()) == pytest.approx(10.0 * gpu_seconds)
+    assert float((rate[:-1] * (change_times[1:] - change_times[:-1])).sum()) == pytest.approx(
+        10.0 * gpu_seconds
+    )
 
 
-def test_a_job_that_waits_when_the_run_stops_has_not_ended() -> None:
+def test_a_job_waiting_when_the_run_stops_has_not_ended() -> None:
     changes = [change(0.0, "a", n0=2), change(50.0, "a"), change(50.0, "b", n0=2)]
     jobs = [facts("a", 0.0), facts("b", 20.0)]
     a, _ = job_outcomes(changes, jobs, 2, {JobId("a"), JobId("b")})

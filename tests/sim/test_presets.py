@@ -19,7 +19,7 @@ from hopsd.sim.presets import PRESETS, preset
     ("name", "servers", "gpus", "types", "jobs"),
     [("paper-64", 10, 64, 4, 25), ("paper-512", 64, 512, 5, 500)],
 )
-def test_sizes_of_sections_4_2_and_4_3(
+def test_sizes_match_sections_4_2_and_4_3(
     name: str, servers: int, gpus: int, types: int, jobs: int
 ) -> None:
     servers_of_preset = preset(name).cluster()
@@ -38,7 +38,7 @@ def test_sizes_of_sections_4_2_and_4_3(
         assert 1 <= job.reqs[0] <= job.reqs[-1] <= 16
 
 
-def test_arrivals_come_at_the_asked_rate() -> None:
+def test_arrivals_have_the_requested_rate() -> None:
     load = preset("paper-512").workload(seed=3, jobs=2000, rate_per_hour=600.0)
     assert load.jobs[-1].submit == pytest.approx(2000 / 600 * 3600, rel=0.1)
 
@@ -66,7 +66,7 @@ TABLE_2 = {
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_the_job_mix_is_that_of_table_2(name: str) -> None:
+def test_the_job_mix_matches_table_2(name: str) -> None:
     """Categories have the preset's shares, and the models of a category are equally frequent."""
     jobs = preset(name).workload(seed=5, jobs=4000).jobs
     job_counts = Counter(str(job.workload) for job in jobs)
@@ -77,13 +77,13 @@ def test_the_job_mix_is_that_of_table_2(name: str) -> None:
             assert job_counts[model] / len(jobs) == pytest.approx(share / len(models), abs=0.016)
 
 
-def test_the_seed_alone_decides() -> None:
+def test_presets_depend_on_the_seed_only() -> None:
     paper_preset = preset("paper-64")
     assert paper_preset.workload(7) == paper_preset.workload(7)
     assert paper_preset.workload(7) != paper_preset.workload(8)
 
 
-def test_categories_have_the_gpu_hours_that_the_paper_names() -> None:
+def test_categories_have_the_papers_gpu_hours() -> None:
     """GPU hours on the mean type are samples / (one GPU's mean rate), which is age x mean size."""
     paper_preset = preset("paper-512")
     load = paper_preset.workload(seed=2)
@@ -113,7 +113,7 @@ def test_an_unknown_preset_names_the_known_ones() -> None:
         preset("paper-1")
 
 
-def test_philly_keeps_gpus_and_run_times() -> None:
+def test_philly_logs_keep_gpus_and_run_times() -> None:
     text = "submit_s,num_gpus,duration,cluster\n0,4,17388.0,e13805\n522,1,71.0,11cb48\n"
     load = workload_of(philly(text), cluster(n0=8))
     assert [(j.submit, j.reqs, j.samples) for j in load.jobs] == [
@@ -122,7 +122,7 @@ def test_philly_keeps_gpus_and_run_times() -> None:
     ]
 
 
-def test_sacct_keeps_gpu_jobs_that_ran() -> None:
+def test_sacct_logs_keep_gpu_jobs_that_ran() -> None:
     text = (
         "JobIDRaw|User|Submit|Start|End|AllocTRES|State\n"
         "7|ann|2026-01-01T10:00:00|2026-01-01T10:05:00|2026-01-01T11:05:00|cpu=8,gres/gpu=2|OK\n"
@@ -174,13 +174,13 @@ HEAD = "id,user,submit,gpus,seconds,reqs\n"
         (HEAD + "x" * 200_000 + ",u,0,2,100,\n", "line 1: field larger"),
     ],
 )
-def test_a_csv_that_makes_no_sense_is_refused(text: str, message: str) -> None:
+def test_a_nonsensical_csv_is_refused(text: str, message: str) -> None:
     with pytest.raises(FormatError, match=message):
         workload_of(plain(text), cluster(n0=8))
 
 
 @pytest.mark.parametrize("count", ["x", "-2"])
-def test_gpus_that_sacct_would_not_print_are_refused(count: str) -> None:
+def test_gpu_counts_that_sacct_would_not_print_are_refused(count: str) -> None:
     text = (
         "JobIDRaw|User|Submit|Start|End|AllocTRES|State\n"
         f"1|u|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T01:00:00|gres/gpu={count}|OK\n"

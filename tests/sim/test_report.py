@@ -85,7 +85,7 @@ def _open(browser: str, page: Path, folder: Path) -> str:
     return result.stdout
 
 
-def test_no_two_lines_of_a_plot_look_alike() -> None:
+def test_all_lines_of_a_plot_look_different() -> None:
     lines = {f"policy {n}": [(0.0, 0.0), (1.0, float(n))] for n in range(20)}
     plot = chart("plot", Axis("x", 0, 1), Axis("y", 0, 20), lines, steps=True)
     looks = re.findall(r'stroke="([^"]*)" stroke-width="1.6"([^>]*)><title>policy', plot)
@@ -93,7 +93,7 @@ def test_no_two_lines_of_a_plot_look_alike() -> None:
 
 
 @pytest.mark.live
-def test_the_figures_stand_side_by_side(page_view: dict[str, Any]) -> None:
+def test_the_figures_are_side_by_side(page_view: dict[str, Any]) -> None:
     assert page_view["rows"][0] == ["", "hops", "fifo"]
     labels = [row[0] for row in page_view["rows"]]
     assert {"Makespan, h", "Largest latency ratio", "Fragments a round"} <= set(labels)
@@ -101,7 +101,7 @@ def test_the_figures_stand_side_by_side(page_view: dict[str, Any]) -> None:
 
 
 @pytest.mark.live
-def test_four_plots_are_drawn_and_nothing_is_fetched(page_view: dict[str, Any]) -> None:
+def test_four_plots_are_drawn_without_network_access(page_view: dict[str, Any]) -> None:
     assert len(page_view["plots"]) == 4
     assert all(width > 300 and height > 150 for _, _, width, height in page_view["plots"])
     assert page_view["lines"].count("hops") == page_view["lines"].count("fifo") == 4

@@ -212,7 +212,7 @@ def rho(jobs: dict[str, Any], end: dict[str, float]) -> dict[str, float]:
 
 
 @pytest.mark.long
-def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
+def test_an_interrupted_run_continues_to_the_same_result(tmp_path: Path) -> None:
     """Interrupted after some plans and resumed, a run has the same timeline and figures."""
     whole = tmp_path / "whole"
     whole.mkdir()
@@ -267,14 +267,14 @@ def test_bad_input_is_named_in_one_line(tmp_path: Path, options: list[str], mess
     assert message in result.stderr
 
 
-def test_an_output_that_cannot_be_written_is_told_in_one_line(tmp_path: Path) -> None:
+def test_an_unwritable_output_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = simulate(tmp_path, "--policy=fifo", "--out", str(tmp_path / "file" / "out"))
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == f"hopsctl: {tmp_path / 'file' / 'out'}: Not a directory\n"
 
 
-def test_names_of_any_language_in_any_locale(tmp_path: Path) -> None:
+def test_names_of_any_language_work_in_any_locale(tmp_path: Path) -> None:
     """No name may control a terminal."""
     log = tmp_path / "log.csv"
     rows = "id,user,submit,gpus,seconds\njöb✓,ü,0,1,10\n\x1b[31mred,u,0,99,10\n"
@@ -296,7 +296,7 @@ def test_the_report_is_one_page_with_every_server_and_policy(tmp_path: Path) -> 
 
 
 @pytest.mark.long
-def test_failures_from_a_file(tmp_path: Path) -> None:
+def test_failures_are_read_from_a_file(tmp_path: Path) -> None:
     """A lost server's jobs are preempted at once, and nothing runs there until it is back."""
     failures = {"failures": [{"at": 450, "node": "f0", "seconds": 300}, {"at": 500.5, "job": "1"}]}
     (tmp_path / "failures.json").write_text(json.dumps(failures))
@@ -319,7 +319,7 @@ def test_failures_from_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_weights_of_hops_plus_trade_the_short_job_for_the_long(tmp_path: Path) -> None:
+def test_the_weights_of_hops_plus_trade_the_short_job_for_the_long_one(tmp_path: Path) -> None:
     """A job of 4,000 s runs on the only GPU; a job of 500 s arrives when half of that is over."""
     load = document(2) | {"server_factor": {}}
     cluster = CLUSTER | {"nodes": [{"name": "n0", "gpu_type": "slow", "gpus": 1}]}
@@ -358,7 +358,7 @@ REQUIRED_OPTIONS = ["--cluster", "c", "--workload", "w", "--out", "o", "--policy
         ("--seed", "-1", "-1 is not in the range x>=0"),
     ],
 )
-def test_a_knob_out_of_its_range_is_refused(option: str, value: str, message: str) -> None:
+def test_an_option_out_of_its_range_is_refused(option: str, value: str, message: str) -> None:
     result = CliRunner().invoke(command, [*REQUIRED_OPTIONS, option, value])
     assert result.exit_code == 2
     assert message in result.output
@@ -382,13 +382,13 @@ def test_a_knob_out_of_its_range_is_refused(option: str, value: str, message: st
         ("policy=las", "policy: use --policy"),
     ],
 )
-def test_a_setting_that_planning_does_not_take_is_refused(assignment: str, message: str) -> None:
+def test_a_setting_that_does_not_affect_planning_is_refused(assignment: str, message: str) -> None:
     result = CliRunner().invoke(command, [*REQUIRED_OPTIONS, "--set", assignment])
     assert result.exit_code == 2
     assert message in result.output
 
 
-def test_a_failure_of_a_job_that_is_left_out_is_none(tmp_path: Path) -> None:
+def test_failures_of_jobs_that_are_left_out_are_ignored(tmp_path: Path) -> None:
     load = document(2)
     load["jobs"][1]["reqs"] = [99]
     (tmp_path / "large.json").write_text(json.dumps(load))
@@ -400,7 +400,7 @@ def test_a_failure_of_a_job_that_is_left_out_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--cluster", "--workload", "--failures"])
-def test_what_is_wrong_in_a_file_is_told_with_its_name(tmp_path: Path, option: str) -> None:
+def test_an_error_in_a_file_names_the_file(tmp_path: Path, option: str) -> None:
     wrong = tmp_path / "wrong.json"
     wrong.write_text('{"nodes": [], "jobs": [], "failures": []')
     result = simulate(tmp_path, "--policy=fifo", option, str(wrong))

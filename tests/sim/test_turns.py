@@ -44,7 +44,7 @@ def ends(result: PolicyResult) -> dict[str, float | None]:
     return {o.id: o.end for o in result.outcomes}
 
 
-def test_one_job_alone_trains_without_a_break() -> None:
+def test_a_single_job_trains_without_interruption() -> None:
     result = run(cluster(a0=1), workload([job(1, 600.0, 1)]), switch=5.0)
     assert ends(result) == {"1": 600.0}
     assert [o.restarts for o in result.outcomes] == [0]
@@ -76,7 +76,7 @@ def test_a_gpu_trains_another_job_while_a_round_waits_for_its_slow_task() -> Non
     assert any(o.restarts for o in result.outcomes)  # the jobs alternated
 
 
-def test_a_job_comes_back_to_its_gpu_in_the_time_of_a_switch() -> None:
+def test_a_job_returns_to_its_gpu_in_the_time_of_a_switch() -> None:
     """The second job, of 60 s, precedes the rest of the first job after its first task.
 
     The second job's first start costs nothing here.
@@ -96,12 +96,12 @@ def test_every_gpu_of_a_first_round_waits_for_its_process() -> None:
     assert (outcome.end, outcome.gpu_seconds_held, outcome.restarts) == (630.0, 2520.0, 0)
 
 
-def test_a_first_round_on_two_servers_is_no_restart() -> None:
+def test_a_first_round_on_two_servers_is_not_a_restart() -> None:
     result = run(cluster(n0=1, n1=1), workload([job(1, 1200.0, 2)]), switch=0.0, restart=30.0)
     assert ends(result) == {"1": 600.0}
 
 
-def test_a_job_s_own_restart_is_paid_once_a_gpu_and_not_in_its_first_round() -> None:
+def test_a_jobs_own_restart_is_paid_once_per_gpu_but_not_in_its_first_round() -> None:
     """The published rule gives a job that is alone the GPU that has been free for longest."""
     load = workload([replace(job(1, 600.0, 1), restart_seconds=7.0)])
     result = run(cluster(n0=3), load, switch=0.0, policy="hare", restart=1000.0)
@@ -132,7 +132,7 @@ def drawn_case(data: st.DataObject) -> tuple[Cluster, Workload, float, float]:
 @pytest.mark.parametrize("policy", sorted(SCHEDULERS))
 @given(data=st.data())
 @settings(max_examples=20)
-def test_what_happens_before_a_plan_does_not_depend_on_it(policy: str, data: st.DataObject) -> None:
+def test_events_before_a_plan_do_not_depend_on_it(policy: str, data: st.DataObject) -> None:
     servers, load, switch, restart = drawn_case(data)
     settings = SimulationSettings(ROUND, cluster=ClusterSettings(restart))
     whole = LaneSimulation(servers, load, SCHEDULERS[policy], settings, switch).run()
@@ -151,7 +151,7 @@ def test_what_happens_before_a_plan_does_not_depend_on_it(policy: str, data: st.
 @pytest.mark.parametrize("policy", sorted(SCHEDULERS))
 @given(data=st.data(), switches=st.booleans())
 @settings(max_examples=20)
-def test_gpus_are_held_for_training_and_whole_changes(
+def test_gpus_are_held_for_training_and_complete_switches(
     policy: str, data: st.DataObject, *, switches: bool
 ) -> None:
     servers, load, switch, restart = drawn_case(data)
@@ -173,7 +173,7 @@ def test_gpus_are_held_for_training_and_whole_changes(
     profiling=st.floats(0.0, 100.0),
 )
 @settings(max_examples=20)
-def test_alone_a_job_fares_as_in_the_plain_simulation(
+def test_a_single_job_runs_as_in_the_plain_simulation(
     policy: str, sizes: list[int], samples: int, submit: int, profiling: float
 ) -> None:
     """The cluster has exactly as many GPUs as the job needs."""
@@ -192,7 +192,7 @@ def test_alone_a_job_fares_as_in_the_plain_simulation(
 @example(length=1.4, first=3)
 @example(length=3.3, first=3)
 @settings(max_examples=30)
-def test_every_length_of_a_round_comes_to_its_end(length: float, first: int) -> None:
+def test_rounds_of_any_length_end(length: float, first: int) -> None:
     """This includes a round whose start, divided by the length, rounds to less than its number."""
     last_time = [-1.0]
 
@@ -215,7 +215,7 @@ def test_every_length_of_a_round_comes_to_its_end(length: float, first: int) -> 
 @pytest.mark.parametrize("policy", sorted(SCHEDULERS))
 @given(data=st.data())
 @settings(max_examples=25)
-def test_no_gpu_is_held_twice_and_all_is_trained(policy: str, data: st.DataObject) -> None:
+def test_no_gpu_is_held_twice_and_all_tasks_are_trained(policy: str, data: st.DataObject) -> None:
     servers = cluster(a0=data.draw(st.integers(1, 3)), b0=data.draw(st.integers(1, 3)))
     jobs = [
         job(n, data.draw(st.integers(30, 2000)), data.draw(st.integers(1, 2)),
@@ -253,15 +253,13 @@ def test_no_gpu_is_held_twice_and_all_is_trained(policy: str, data: st.DataObjec
         ({"reqs": (9,)}, "fits nowhere"),
     ],
 )
-def test_jobs_whose_tasks_cannot_take_turns_are_named(
-    changes: dict[str, object], says: str
-) -> None:
+def test_jobs_that_cannot_take_turns_are_named(changes: dict[str, object], says: str) -> None:
     load = workload([replace(job(1, 60.0, 1), **changes)])  # type: ignore[arg-type]
     with pytest.raises(InputError, match=f"job 1 .*{says}"):
         run(cluster(n0=1), load, switch=0.0)
 
 
-def test_one_that_cannot_be_spread_is_named() -> None:
+def test_a_job_that_cannot_be_spread_is_named() -> None:
     with pytest.raises(InputError, match="job 1 cannot train on several servers"):
         run(cluster(n0=2), workload([job(1, 60.0, 2)], spread=None), switch=0.0)
 
@@ -274,7 +272,7 @@ def simulate(tmp_path: Path, *arguments: str) -> Outcome:
     )  # fmt: skip
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_simulate_writes_the_figures_of_hare(tmp_path: Path) -> None:
     result = simulate(tmp_path, "--policy", "hare-eft", "--json")
     assert result.exit_code == 0, result.output
     figures = json.loads(result.stdout)["policies"]["hare-eft"]
@@ -291,13 +289,13 @@ def test_the_command(tmp_path: Path) -> None:
         (["--policy", "hare", "--knowledge", "none"], "--knowledge"),
     ],
 )
-def test_what_does_not_go_with_it(tmp_path: Path, arguments: list[str], says: str) -> None:
+def test_conflicting_options_are_refused(tmp_path: Path, arguments: list[str], says: str) -> None:
     error = simulate(tmp_path, *arguments).exception
     assert isinstance(error, InputError)
     assert says in str(error)
 
 
-def test_interrupted_it_does_not_point_to_what_is_refused(
+def test_an_interruption_does_not_suggest_the_unsupported_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(_: LaneSimulation) -> None:

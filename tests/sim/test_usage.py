@@ -13,7 +13,7 @@ ANN, BEN = UserName("ann"), UserName("ben")
 SHARES = {ANN: 3.0, BEN: 1.0}
 
 
-def test_who_used_nothing_has_1_and_who_used_the_share_a_half() -> None:
+def test_an_unused_share_has_factor_1_and_a_used_up_share_one_half() -> None:
     usage = DecayedUsage(SHARES)
     assert usage.factors(0.0) == {ANN: 1.0, BEN: 1.0}
     usage.holds(0.0, JobId("1"), ANN, 3)
@@ -28,7 +28,7 @@ def test_who_used_nothing_has_1_and_who_used_the_share_a_half() -> None:
     assert not DecayedUsage({}).rules(0.0).associations
 
 
-def test_what_each_got_is_counted_between_two_times() -> None:
+def test_usage_is_counted_between_two_times() -> None:
     allocation = Allocation(((NodeName("n0"), 2),))
     changes = [
         AllocationChange(0.0, JobId("1"), allocation),

@@ -42,7 +42,7 @@ def test_a_job_ends_exactly_when_its_samples_are_done() -> None:
     assert port.idle_gpus == 8
 
 
-def test_a_restart_is_paid_holding_gpus() -> None:
+def test_a_job_pays_for_a_restart_while_it_holds_gpus() -> None:
     """After 100 s on 2 GPUs (200 samples) it moves to 4: 30 s of restart, then 800 / 4 = 200 s."""
     port = virtual(job(1, 1000.0, 2, 4))
     port.apply([start("1", n0=2)])
@@ -54,7 +54,7 @@ def test_a_restart_is_paid_holding_gpus() -> None:
     assert port.read().jobs[0].restarts == 1
 
 
-def test_a_job_may_have_a_restart_time_of_its_own() -> None:
+def test_a_job_may_have_its_own_restart_time() -> None:
     """As above, with 5 s of restart instead of the cluster's 30 s."""
     port = virtual(replace(job(1, 1000.0, 2, 4), restart_seconds=5.0))
     port.apply([start("1", n0=2)])
@@ -86,7 +86,7 @@ def move(job_id: str, **gpus_by_node: int) -> Step:
 @pytest.mark.parametrize(
     "plans", [[PREEMPT, start("1", n0=2)], [move("1", n1=2), PREEMPT, start("1", n0=2)]]
 )
-def test_what_plans_of_one_instant_give_back_never_left(plans: list[Step]) -> None:
+def test_gpus_released_and_regained_at_one_instant_were_never_lost(plans: list[Step]) -> None:
     """1,000 samples on 2 GPUs from 0 s take 500 s, as if the job had not been touched at 100 s."""
     port = virtual(job(1, 1000.0, 2))
     port.apply([start("1", n0=2)])
@@ -102,7 +102,7 @@ def test_what_plans_of_one_instant_give_back_never_left(plans: list[Step]) -> No
     assert port.next_event == 200.0 + 30.0 + 400.0
 
 
-def test_the_last_plan_of_an_instant_is_the_one_that_costs() -> None:
+def test_only_the_last_plan_of_an_instant_costs_a_restart() -> None:
     """A first start that is moved or taken back at the same instant causes no restart."""
     port = virtual(job(1, 1000.0, 2, 4))
     port.apply([start("1", n0=2)])
@@ -115,7 +115,7 @@ def test_the_last_plan_of_an_instant_is_the_one_that_costs() -> None:
     assert port.read().jobs[0].restarts == 0
 
 
-def test_a_failed_job_restarts_even_in_its_place() -> None:
+def test_a_failed_job_restarts_even_in_place() -> None:
     """At 130 s it falls back to the checkpoint at 100 s: 200 of 1,000 samples, then 30 s."""
     port = virtual(job(1, 1000.0, 2), failures=(Failure(130.0, job=JobId("1")),))
     port.apply([start("1", n0=2)])
@@ -133,9 +133,7 @@ def test_a_failed_job_restarts_even_in_its_place() -> None:
         ({"n9": 4}, "not up"),
     ],
 )
-def test_a_plan_that_no_cluster_could_carry_out_is_refused(
-    gpus_by_node: dict[str, int], message: str
-) -> None:
+def test_an_impossible_plan_is_refused(gpus_by_node: dict[str, int], message: str) -> None:
     port = virtual(job(1, 10.0, 4), job(2, 10.0, 3))
     port.apply([start("2", n0=3)])
     with pytest.raises(BrokenPlanError, match=message):
@@ -150,7 +148,7 @@ def test_an_ended_job_is_gone_and_a_running_one_stays() -> None:
     assert [o.status for o in outcomes] == [OutcomeStatus.GONE, OutcomeStatus.UNCHANGED]
 
 
-def test_a_failed_job_loses_what_it_trained_since_its_checkpoint() -> None:
+def test_a_failed_job_loses_its_training_since_the_last_checkpoint() -> None:
     """At 250 s the last checkpoint was at 200 s: 4 x 200 of 4,000 samples are kept."""
     port = virtual(job(1, 4000.0, 4), failures=(Failure(250.0, job=JobId("1")),))
     port.apply([start("1", n0=4)])

@@ -70,7 +70,7 @@ def limit_alice(site: Site) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("alices", [0, 6])
-def test_a_user_over_a_limit_keeps_nobody_waiting(site: Site, alices: int) -> None:
+def test_a_user_over_a_limit_delays_nobody_else(site: Site, alices: int) -> None:
     limit_alice(site)
     site.hopsd.configure(round_seconds=15.0)
     site.hopsd.start()
@@ -81,18 +81,18 @@ def test_a_user_over_a_limit_keeps_nobody_waiting(site: Site, alices: int) -> No
     assert wait < SECONDS / 2
     if alices:
         [running] = [row for row in status["running"] if row["user"] == ALICE]
-        mine = [row for row in status["waiting"] if row["user"] == ALICE]
-        assert len(mine) == alices - 1
-        assert {row["code"] for row in mine} == {"limit"}, mine
+        alices_rows = [row for row in status["waiting"] if row["user"] == ALICE]
+        assert len(alices_rows) == alices - 1
+        assert {row["code"] for row in alices_rows} == {"limit"}, alices_rows
         # As the plan saw it: the job that runs now was running, or was before these jobs in the
         # queue.
         of_two = rf"2 of 2 GPUs (in use|asked for) by {running['id']}; it asks for 2"
         text = f"QOS small, user {ALICE}: {of_two}"
-        assert all(re.match(text, row["reason"]) for row in mine), mine
+        assert all(re.match(text, row["reason"]) for row in alices_rows), alices_rows
 
 
 @pytest.mark.long
-def test_a_smaller_count_is_taken_where_the_larger_is_over_the_limit(site: Site) -> None:
+def test_a_smaller_count_is_chosen_if_the_larger_exceeds_the_limit(site: Site) -> None:
     limit_alice(site)
     site.hopsd.start()
     job = submit(site.cluster, script=SAVER, comment="hops:reqs=1,2,4", uid=uid_of(ALICE))

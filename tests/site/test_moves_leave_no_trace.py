@@ -107,13 +107,19 @@ def test_no_way_of_saving_leaves_a_trace(cluster: AccountingCluster, tmp_path: P
         assert state(cluster, after_not_ok) == "PENDING", way
         wait_until(lambda name=job: runs(cluster, name)[-1].startswith("COMPLETED"))
         assert runs(cluster, job) == ["REQUEUED|0:0", "COMPLETED|0:0"], way
-        mine = [
+        mails_of_job = [
             mail.partition(f"Job_id={job} ")[2].split(maxsplit=1)[1]
             for mail in mails
             if f"Job_id={job} " in mail
         ]
-        assert [mail.split()[0].strip(",") for mail in mine].count("Ended") == 1, (way, mine)
-        assert not [mail for mail in mine if "Failed" in mail or "FAILED" in mail], (way, mine)
+        assert [mail.split()[0].strip(",") for mail in mails_of_job].count("Ended") == 1, (
+            way,
+            mails_of_job,
+        )
+        assert not [mail for mail in mails_of_job if "Failed" in mail or "FAILED" in mail], (
+            way,
+            mails_of_job,
+        )
 
 
 def state(cluster: AccountingCluster, job: str) -> str:

@@ -59,7 +59,7 @@ def reason(site: Site, job: JobId) -> str:
 
 
 @pytest.mark.long
-def test_a_held_job_in_a_smaller_partition_makes_nobody_elses_impossible(site: Site) -> None:
+def test_a_held_job_in_a_smaller_partition_blocks_nobody_else(site: Site) -> None:
     cluster = site.cluster
     submit(cluster, "--hold", "--partition=debug", comment="hops:reqs=4", uid=uid_of(BOB))
     small_partition_job = submit(cluster, "--partition=one", comment="hops:reqs=8", uid=uid_of(BOB))
@@ -79,7 +79,7 @@ def test_a_held_job_in_a_smaller_partition_makes_nobody_elses_impossible(site: S
 
 
 @pytest.mark.long
-def test_cores_and_memory_of_plain_jobs_are_left_to_them(site: Site) -> None:
+def test_cores_and_memory_of_plain_jobs_are_not_used(site: Site) -> None:
     cluster, alice = site.cluster, uid_of(ALICE)
     plain_job = submit(
         *(cluster, "--nodelist=n0", "--cpus-per-task=7", "--mem=500"), comment=None, uid=uid_of(BOB)
@@ -103,7 +103,7 @@ def test_cores_and_memory_of_plain_jobs_are_left_to_them(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_jobs_that_share_a_server_start_one_after_the_other(site: Site) -> None:
+def test_jobs_that_share_a_server_start_in_sequence(site: Site) -> None:
     """Two jobs of six fit on three nodes only as 4+2 and 2+4; Slurm fills the second one's nodes
     like that once the first one runs.
     """

@@ -14,7 +14,7 @@ from fixtures_accounting import (
 )
 from fixtures_cluster import SAVER, as_user, submit, wait_until
 
-from hopsd.model.reading import Hold, JobReading, SlurmState
+from hopsd.model.reading import Hold, JobReading
 from hopsd.slurm.accounting.rights import missing_rights
 
 pytestmark = pytest.mark.live
@@ -25,12 +25,8 @@ def job_of(site: Site, job: str) -> JobReading:
     return job_reading
 
 
-def ran(site: Site, job: str) -> bool:
-    return job_of(site, job).state is SlurmState.RUNNING
-
-
 @pytest.mark.long
-def test_it_profiles_places_moves_and_gives_back(site: Site) -> None:
+def test_hopsd_profiles_places_moves_and_releases_as_an_operator(site: Site) -> None:
     cluster = site.cluster
     site.hopsd.configure(profiling=True, tables="time_limit_seconds = 2")
     site.hopsd.start()
@@ -59,8 +55,8 @@ def hopsctl(
 
 
 @pytest.mark.long
-def test_another_operator_keeps_a_job_back(site: Site) -> None:
-    """hops_site.lua does not name this operator, but only an operator can lift the hold."""
+def test_another_operator_can_hold_a_job_back(site: Site) -> None:
+    """hops_site.lua does not name this operator, whose hold only an operator can lift."""
     cluster = site.cluster
     cluster.run("sacctmgr", "--immediate", "modify", "user", BOB, "set", "adminlevel=operator")
     job = submit(cluster, uid=uid_of(ALICE))
@@ -73,7 +69,7 @@ def test_another_operator_keeps_a_job_back(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_what_the_account_lacks_is_told_by_name(site: Site) -> None:
+def test_missing_rights_are_named(site: Site) -> None:
     commands = site.cluster.commands()
     assert missing_rights(commands, uid_of(OPERATOR), OPERATOR) == []
     assert missing_rights(commands, 0, "root") == []
@@ -86,7 +82,7 @@ def test_what_the_account_lacks_is_told_by_name(site: Site) -> None:
 
 
 @pytest.mark.long
-def test_coordinators_give_their_accounts_jobs_back_where_the_site_wants_it(site: Site) -> None:
+def test_coordinators_may_release_jobs_of_their_accounts_if_the_site_allows_it(site: Site) -> None:
     cluster = site.cluster
     cluster.run("sacctmgr", "-i", "add", "coordinator", "account=phys", f"names={BOB}")
     site.hopsd.configure()
@@ -95,12 +91,12 @@ def test_coordinators_give_their_accounts_jobs_back_where_the_site_wants_it(site
         text.replace("[daemon]\n", '[daemon]\ncontrollers = ["coordinators"]\n')
     )
     site.hopsd.start()
-    mine = submit(cluster, "--hold", comment="hops:reqs=1", uid=uid_of(CAROL))
+    held_job = submit(cluster, "--hold", comment="hops:reqs=1", uid=uid_of(CAROL))
     foreign_job = submit(cluster, "--hold", comment="hops:reqs=1", uid=uid_of(ALICE))
     site.hopsd.wait_for(lambda s: len(s["waiting"]) == 2)
     assert "is for root" in hopsctl(site, "release", foreign_job, user=BOB, code=1)
     assert "is for root" in hopsctl(site, "pause", user=BOB, code=1)
-    assert "is for root" in hopsctl(site, "release", mine, user=CAROL, code=1)
-    output = hopsctl(site, "release", mine, user=BOB)
-    assert output == f"job {mine}: given to plain Slurm\n"
-    assert job_of(site, mine).released
+    assert "is for root" in hopsctl(site, "release", held_job, user=CAROL, code=1)
+    output = hopsctl(site, "release", held_job, user=BOB)
+    assert output == f"job {held_job}: given to plain Slurm\n"
+    assert job_of(site, held_job).released

@@ -30,7 +30,7 @@ def accounting_site() -> Iterator[AccountingCluster]:
         yield cluster
 
 
-def test_a_plain_job_is_read_out_of_the_accounting(accounting_site: AccountingCluster) -> None:
+def test_a_plain_job_is_read_from_the_accounting(accounting_site: AccountingCluster) -> None:
     job = submit(
         accounting_site,
         "--job-name=a|b",
@@ -53,7 +53,7 @@ def test_a_plain_job_is_read_out_of_the_accounting(accounting_site: AccountingCl
     assert record.submit <= record.end - record.run_seconds
 
 
-def test_a_signal_of_the_command_line_is_known_once_the_job_runs(
+def test_a_signal_from_the_command_line_is_known_once_the_job_runs(
     accounting_site: AccountingCluster,
 ) -> None:
     job = submit(accounting_site, "--signal=B:USR2@45", script=SLEEPER, uid=uid_of(ALICE))
@@ -102,7 +102,7 @@ def test_all_runs_of_a_requeued_job_are_read(accounting_site: AccountingCluster)
     assert ([(s.gpu_type, s.gpus) for s in servers.servers], down_nodes) == ([("a100", 8)], [])
 
 
-def test_a_job_name_makes_no_job_of_anothers(accounting_site: AccountingCluster) -> None:
+def test_a_job_name_cannot_forge_a_record(accounting_site: AccountingCluster) -> None:
     forged_line = (
         "99|root|root|2026-01-01T00:00:00|2026-01-01T01:00:00|3600|gres/gpu=2|COMPLETED|forged"
     )

@@ -49,7 +49,7 @@ def ask_as(user: str, site: Site, command: str, **arguments: str) -> Any:
 
 
 @pytest.mark.long
-def test_each_account_is_told_what_squeue_tells_it(site: Site) -> None:
+def test_each_account_is_shown_what_squeue_shows_it(site: Site) -> None:
     cluster = site.cluster
     jobs = {
         user: submit(

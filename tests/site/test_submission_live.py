@@ -42,7 +42,7 @@ def gpus(site: Site, job: JobId) -> int:
 
 
 @pytest.mark.long
-def test_a_qos_that_denies_refuses_what_it_refuses_of_a_plain_job(site: Site) -> None:
+def test_a_qos_refuses_for_hops_jobs_what_it_refuses_for_plain_ones(site: Site) -> None:
     cluster = site.cluster
     cluster.sacctmgr("add", "qos", "most", "MaxTRESPerJob=gres/gpu=2", "flags=DenyOnLimit")
     cluster.sacctmgr("add", "qos", "least", "MinTRESPerJob=gres/gpu=2", "flags=DenyOnLimit")

@@ -40,7 +40,7 @@ def port(slurm: FakeSlurm, grace_seconds: float = 10.0) -> SlurmPort:
     )
 
 
-def test_nothing_to_do_asks_nothing(slurm: FakeSlurm) -> None:
+def test_an_empty_plan_makes_no_request(slurm: FakeSlurm) -> None:
     assert port(slurm).apply([]) == []
     assert not slurm.calls
 
@@ -53,7 +53,7 @@ def test_signals_come_before_any_wait_and_requeue(slurm: FakeSlurm) -> None:
     assert slurm.now == pytest.approx(1010.0, abs=1.0)
 
 
-def test_a_long_grace_keeps_nobody_from_idle_gpus(slurm: FakeSlurm) -> None:
+def test_a_long_grace_blocks_no_idle_gpus(slurm: FakeSlurm) -> None:
     """Regression: a script that asked for 300 s and ignored its signal held up all starts."""
     slurm.running(1, n0=8)
     slurm.add(2), slurm.add(3)
@@ -65,8 +65,8 @@ def test_a_long_grace_keeps_nobody_from_idle_gpus(slurm: FakeSlurm) -> None:
     assert outcomes[2].started >= 1300.0
 
 
-def test_a_start_that_needs_what_others_leave_is_tried_again_after_them(slurm: FakeSlurm) -> None:
-    """For example its user's limit: Slurm starts it once a job of the same user has left."""
+def test_a_start_that_depends_on_leaving_jobs_is_retried_after_them(slurm: FakeSlurm) -> None:
+    """For example, a user's limit lets the job start only after a job of the same user has left."""
     slurm.running(1, n0=8)
     slurm.add(2)
     runs = slurm._run
@@ -88,7 +88,7 @@ def test_a_start_that_needs_what_others_leave_is_tried_again_after_them(slurm: F
     assert statuses(outcomes) == [OutcomeStatus.GONE, OutcomeStatus.DONE]
 
 
-def test_no_grace_is_spent_on_jobs_that_left(slurm: FakeSlurm) -> None:
+def test_no_grace_is_spent_on_jobs_that_already_left(slurm: FakeSlurm) -> None:
     slurm.on_signal = lambda job: replace(
         job, state=SlurmState.PENDING, hold=Hold.HOPS, allocation=Allocation(), restarts=1
     )
@@ -99,8 +99,8 @@ def test_no_grace_is_spent_on_jobs_that_left(slurm: FakeSlurm) -> None:
     assert slurm.writes() == ["signal"]
 
 
-def test_requeued_without_a_hold_is_held(slurm: FakeSlurm) -> None:
-    """On a site whose exit code is in RequeueExit instead of RequeueExitHold."""
+def test_a_job_requeued_without_a_hold_is_held(slurm: FakeSlurm) -> None:
+    """This happens on a site whose exit code is in RequeueExit instead of RequeueExitHold."""
     slurm.on_signal = lambda job: replace(
         job, state=SlurmState.PENDING, hold=Hold.NONE, allocation=Allocation(), restarts=1
     )
@@ -110,7 +110,9 @@ def test_requeued_without_a_hold_is_held(slurm: FakeSlurm) -> None:
 
 
 @pytest.mark.parametrize("state", [SlurmState.COMPLETED, SlurmState.CANCELLED, SlurmState.TIMEOUT])
-def test_what_ended_in_its_grace_is_never_requeued(slurm: FakeSlurm, state: SlurmState) -> None:
+def test_a_job_that_ended_in_its_grace_is_never_requeued(
+    slurm: FakeSlurm, state: SlurmState
+) -> None:
     slurm.on_signal = lambda job: replace(job, state=state, allocation=Allocation())
     job = slurm.running(1, n0=2)
     assert statuses(port(slurm).apply([move(job, n1=2)])) == [OutcomeStatus.GONE]
@@ -121,7 +123,7 @@ def test_what_ended_in_its_grace_is_never_requeued(slurm: FakeSlurm, state: Slur
     ("end_fields", "is_put_back"),
     [({"exit_signal": 10}, True), ({"exit_code": 138}, True), ({"exit_code": 1}, False)],
 )
-def test_what_died_of_our_signal_is_put_back_later_too(
+def test_a_job_killed_by_our_signal_is_requeued_later(
     slurm: FakeSlurm, end_fields: dict[str, int], is_put_back: bool
 ) -> None:
     job = slurm.add(1, state=SlurmState.FAILED, hold=Hold.NONE, **end_fields)
@@ -130,7 +132,7 @@ def test_what_died_of_our_signal_is_put_back_later_too(
     assert (slurm.table[job].state is SlurmState.PENDING) == is_put_back
 
 
-def test_what_completes_between_look_and_requeue_is_not_run_again(slurm: FakeSlurm) -> None:
+def test_a_job_that_completes_before_the_requeue_does_not_run_again(slurm: FakeSlurm) -> None:
     requeue = slurm.requeue_hold
 
     def requeue_late(job: JobId, *, ended: bool = False) -> None:
@@ -143,7 +145,7 @@ def test_what_completes_between_look_and_requeue_is_not_run_again(slurm: FakeSlu
     assert slurm.table[job].state is SlurmState.COMPLETED
 
 
-def test_who_lost_the_lead_asks_nothing_more(slurm: FakeSlurm) -> None:
+def test_nothing_is_requested_after_the_lead_is_lost(slurm: FakeSlurm) -> None:
     leads = 3
 
     def assure() -> None:
@@ -168,7 +170,9 @@ def test_who_lost_the_lead_asks_nothing_more(slurm: FakeSlurm) -> None:
 
 
 @pytest.mark.parametrize("end_fields", [{"exit_signal": 10}, {"exit_code": 138}])
-def test_what_our_signal_killed_is_requeued(slurm: FakeSlurm, end_fields: dict[str, int]) -> None:
+def test_a_job_killed_by_our_signal_is_requeued(
+    slurm: FakeSlurm, end_fields: dict[str, int]
+) -> None:
     slurm.on_signal = lambda job: replace(
         job, state=SlurmState.FAILED, allocation=Allocation(), **end_fields
     )
@@ -178,7 +182,7 @@ def test_what_our_signal_killed_is_requeued(slurm: FakeSlurm, end_fields: dict[s
     assert outcome.actual.as_dict() == {"n1": 2}
 
 
-def test_what_our_signal_killed_is_requeued_though_it_ends_after_its_grace(
+def test_a_job_killed_by_our_signal_is_requeued_even_after_its_grace(
     slurm: FakeSlurm,
 ) -> None:
     job = slurm.running(1, n0=2)
@@ -204,7 +208,7 @@ def cleans_up(
     return replace(job, state=SlurmState.COMPLETING, allocation=Allocation())
 
 
-def test_what_completes_after_its_grace_is_not_run_again(slurm: FakeSlurm) -> None:
+def test_a_job_that_completes_after_its_grace_does_not_run_again(slurm: FakeSlurm) -> None:
     slurm.on_signal = lambda job: cleans_up(slurm, job, 15.0, state=SlurmState.COMPLETED)
     job = slurm.running(1, n0=2)
     [outcome] = port(slurm).apply([move(job, n1=2)])
@@ -213,7 +217,7 @@ def test_what_completes_after_its_grace_is_not_run_again(slurm: FakeSlurm) -> No
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_a_job_that_cleans_up_is_put_back_if_our_signal_killed_it(
+def test_a_completing_job_is_requeued_if_our_signal_killed_it(
     slurm: FakeSlurm, is_killed: bool
 ) -> None:
     end_state = SlurmState.FAILED if is_killed else SlurmState.COMPLETED
@@ -225,7 +229,7 @@ def test_a_job_that_cleans_up_is_put_back_if_our_signal_killed_it(
     assert slurm.writes() == (["requeue_hold"] if is_killed else [])
 
 
-def test_restart_rests_into_the_next_second(slurm: FakeSlurm) -> None:
+def test_a_restart_waits_for_the_next_second(slurm: FakeSlurm) -> None:
     """slurmd identifies a job's revoked credential by the second in which the job was stopped."""
     job = slurm.running(1, n0=2)
     [outcome] = port(slurm).apply([move(job, n0=4)])
@@ -233,7 +237,7 @@ def test_restart_rests_into_the_next_second(slurm: FakeSlurm) -> None:
     assert int(slurm.released_at[job]) > int(outcome.vacated)
 
 
-def test_a_job_that_goes_to_other_hosts_need_not_rest(slurm: FakeSlurm) -> None:
+def test_a_job_that_moves_to_other_hosts_need_not_wait(slurm: FakeSlurm) -> None:
     job = slurm.running(1, n0=2)
     target = Allocation.of({"n1": 2})
     step = Step(job, StepKind.MOVE, current=slurm.table[job].allocation, target=target)
@@ -241,7 +245,7 @@ def test_a_job_that_goes_to_other_hosts_need_not_rest(slurm: FakeSlurm) -> None:
     assert slurm.released_at[job] == outcome.vacated
 
 
-def test_uneven_job_waits_for_all_others_of_its_nodes(slurm: FakeSlurm) -> None:
+def test_an_uneven_job_waits_for_all_others_on_its_nodes(slurm: FakeSlurm) -> None:
     uneven_job, first, second = slurm.add(1), slurm.add(2), slurm.add(3)
     steps = [start(uneven_job, n0=2, n1=4), start(first, n0=6), start(second, n1=1)]
     outcomes = port(slurm).apply(steps)
@@ -250,7 +254,7 @@ def test_uneven_job_waits_for_all_others_of_its_nodes(slurm: FakeSlurm) -> None:
     assert releases == [(first, second), (uneven_job,)]
 
 
-def test_who_comes_after_one_that_does_not_start_is_put_off(slurm: FakeSlurm) -> None:
+def test_a_job_behind_one_that_does_not_start_is_postponed(slurm: FakeSlurm) -> None:
     """Its nodes still have the GPUs of the first one, so it would fill them in another way."""
     slurm.refuse = {"place"}
     first, second, third, alone = (slurm.add(number) for number in range(1, 5))
@@ -271,7 +275,7 @@ def test_who_comes_after_one_that_does_not_start_is_put_off(slurm: FakeSlurm) ->
     ("target", "cores"),
     [({"n0": 2}, 3), ({"n1": 2}, 4), ({"n2": 1}, 10), ({"n1": 2, "n2": 1}, 4)],
 )
-def test_a_gpu_brings_what_is_set_and_a_cpu_what_its_nodes_have(
+def test_cores_follow_the_setting_for_gpus_and_the_nodes_for_cpus(
     slurm: FakeSlurm, target: dict[str, int], cores: int
 ) -> None:
     cpus = {"n1": NodeReading(NODES[1], CPU, 2, 9), "n2": NodeReading(NODES[2], CPU, 3, 32)}
@@ -285,7 +289,7 @@ def test_a_gpu_brings_what_is_set_and_a_cpu_what_its_nodes_have(
     assert slurm.cores[job] == cores
 
 
-def test_refused_update_is_never_released(slurm: FakeSlurm) -> None:
+def test_a_job_with_a_refused_update_is_never_released(slurm: FakeSlurm) -> None:
     slurm.refuse = {"place"}
     job = slurm.add(1)
     [outcome] = port(slurm).apply([start(job, n0=2)])
@@ -294,7 +298,7 @@ def test_refused_update_is_never_released(slurm: FakeSlurm) -> None:
     assert "release" not in slurm.writes()
 
 
-def test_job_that_does_not_start_is_held(slurm: FakeSlurm) -> None:
+def test_a_job_that_does_not_start_is_held(slurm: FakeSlurm) -> None:
     slurm._run = lambda job: slurm.change(job, reason="Resources")  # type: ignore[method-assign]
     job = slurm.add(1)
     [outcome] = port(slurm).apply([start(job, n0=2)])
@@ -304,7 +308,9 @@ def test_job_that_does_not_start_is_held(slurm: FakeSlurm) -> None:
 
 
 @pytest.mark.parametrize("reason", ["QOSMaxGRESPerUser", "AssocMaxJobsLimit", "PartitionConfig"])
-def test_one_that_slurm_says_will_wait_is_taken_back_at_once(slurm: FakeSlurm, reason: str) -> None:
+def test_a_job_that_slurm_will_not_start_soon_is_held_again_at_once(
+    slurm: FakeSlurm, reason: str
+) -> None:
     run, delayed_job, quick = slurm._run, slurm.add(1), slurm.add(2)
 
     def later(job: JobId) -> None:
@@ -320,7 +326,7 @@ def test_one_that_slurm_says_will_wait_is_taken_back_at_once(slurm: FakeSlurm, r
 @pytest.mark.parametrize(
     ("reason", "partition"), [("ReqNodeNotAvail", "main"), ("QOSMaxGRESPerUser", "main,low")]
 )
-def test_a_reason_that_passes_with_the_next_cycle_is_waited_for(
+def test_a_reason_that_passes_with_the_next_cycle_is_awaited(
     slurm: FakeSlurm, reason: str, partition: str
 ) -> None:
     """Slurm gives the first reason to all jobs that ask for nodes of a job that it passed over."""
@@ -337,12 +343,12 @@ def test_a_reason_that_passes_with_the_next_cycle_is_waited_for(
     assert slurm.now < 1008.0
 
 
-def test_one_whose_gpus_went_to_a_plain_job_is_not_waited_for(slurm: FakeSlurm) -> None:
+def test_a_job_whose_gpus_went_to_a_plain_job_is_not_awaited(slurm: FakeSlurm) -> None:
     late_job, cleaning_job = slurm.add(1), slurm.add(2)
     slurm.running(3, n2=8)
     place = slurm.place
 
-    def quicker(placement: Placement) -> None:
+    def place_too_late(placement: Placement) -> None:
         place(placement)
         slurm.nodes = (replace(slurm.nodes[0], foreign_gpus=7), *slurm.nodes[1:])
 
@@ -353,7 +359,7 @@ def test_one_whose_gpus_went_to_a_plain_job_is_not_waited_for(slurm: FakeSlurm) 
         else:
             slurm.change(job, reason="Resources")
 
-    run, slurm.place, slurm._run = slurm._run, quicker, cleans_up  # type: ignore[method-assign]
+    run, slurm.place, slurm._run = slurm._run, place_too_late, cleans_up  # type: ignore[method-assign]
     outcomes = port(slurm).apply([start(late_job, n0=2)])
     assert statuses(outcomes) == [OutcomeStatus.FAILED]
     assert "Slurm gave nothing in place of {n0:2}" in outcomes[0].error
@@ -363,7 +369,7 @@ def test_one_whose_gpus_went_to_a_plain_job_is_not_waited_for(slurm: FakeSlurm) 
     assert statuses(port(slurm).apply([start(cleaning_job, n1=2)])) == [OutcomeStatus.DONE]
 
 
-def test_a_job_is_placed_in_those_of_its_partitions_that_hold_its_nodes(slurm: FakeSlurm) -> None:
+def test_a_job_is_placed_in_those_of_its_partitions_that_have_its_nodes(slurm: FakeSlurm) -> None:
     slurm.nodes = tuple(
         replace(node, partitions=("main", "short") if node.name == "n0" else ("main",))
         for node in slurm.nodes
@@ -387,11 +393,11 @@ def test_a_job_is_placed_in_those_of_its_partitions_that_hold_its_nodes(slurm: F
     }
 
 
-def test_one_that_does_not_start_keeps_no_other_from_it(slurm: FakeSlurm) -> None:
+def test_a_job_that_does_not_start_blocks_no_other(slurm: FakeSlurm) -> None:
     """An uneven shape starts after the even ones on its nodes, not after those on others."""
-    run, stuck, even, uneven_job = slurm._run, slurm.add(1), slurm.add(2), slurm.add(3)
-    slurm._run = lambda job: None if job == stuck else run(job)  # type: ignore[method-assign]
-    steps = [start(stuck, n2=8), start(even, n0=6), start(uneven_job, n0=2, n1=4)]
+    run, stuck_job, even, uneven_job = slurm._run, slurm.add(1), slurm.add(2), slurm.add(3)
+    slurm._run = lambda job: None if job == stuck_job else run(job)  # type: ignore[method-assign]
+    steps = [start(stuck_job, n2=8), start(even, n0=6), start(uneven_job, n0=2, n1=4)]
     outcomes = port(slurm).apply(steps)
     assert statuses(outcomes) == [OutcomeStatus.PUT_OFF, OutcomeStatus.DONE, OutcomeStatus.DONE]
     assert slurm.released_at[uneven_job] < 1005.0
@@ -408,7 +414,7 @@ def test_jobs_that_do_not_start_share_one_time_out(slurm: FakeSlurm) -> None:
     assert slurm.now < 1000.0 + ApplySettings().start_timeout_seconds + 10.0
 
 
-def test_a_run_requeued_before_it_is_read_back_is_told_and_not_waited_for(
+def test_a_run_requeued_before_it_was_read_back_is_reported_and_not_awaited(
     slurm: FakeSlurm,
 ) -> None:
     run = slurm._run
@@ -427,7 +433,7 @@ def test_a_run_requeued_before_it_is_read_back_is_told_and_not_waited_for(
     assert slurm.now < 1005.0
 
 
-def test_what_is_suspended_as_soon_as_it_starts_has_started(slurm: FakeSlurm) -> None:
+def test_a_job_suspended_at_its_start_has_started(slurm: FakeSlurm) -> None:
     run = slurm._run
 
     def suspend_at_start(job: JobId) -> None:
@@ -438,8 +444,8 @@ def test_what_is_suspended_as_soon_as_it_starts_has_started(slurm: FakeSlurm) ->
     assert statuses(port(slurm).apply([start(slurm.add(1), n0=2)])) == [OutcomeStatus.DONE]
 
 
-def test_a_clock_that_is_set_back_makes_nobody_wait_longer(slurm: FakeSlurm) -> None:
-    """It is set back by ten minutes, during a grace period."""
+def test_a_clock_set_back_prolongs_no_wait(slurm: FakeSlurm) -> None:
+    """The clock is set back by ten minutes during a grace period."""
     ticks = 0.0
 
     def sleep(seconds: float) -> None:
@@ -455,7 +461,7 @@ def test_a_clock_that_is_set_back_makes_nobody_wait_longer(slurm: FakeSlurm) -> 
     assert ticks < 15.0
 
 
-def test_a_hold_that_came_before_the_release_is_marked_again(slurm: FakeSlurm) -> None:
+def test_a_hold_from_before_the_release_is_marked_again(slurm: FakeSlurm) -> None:
     """If the submit plugin did not refuse the hold, for example after a restart of slurmctld."""
     slurm._run = lambda job: slurm.change(job, begin=USER_HOLD_BEGIN)  # type: ignore[method-assign]
     job = slurm.add(1)
@@ -465,18 +471,18 @@ def test_a_hold_that_came_before_the_release_is_marked_again(slurm: FakeSlurm) -
     assert slurm.now < 1005.0
 
 
-def test_a_hold_refused_since_a_person_was_quicker_changes_nothing(slurm: FakeSlurm) -> None:
+def test_a_refused_hold_changes_nothing_if_a_person_held_the_job(slurm: FakeSlurm) -> None:
     job = slurm.add(1, hold=Hold.NONE)
 
-    def quicker(job: JobId, begin: float = 0.0) -> None:
+    def hold_by_person(job: JobId, begin: float = 0.0) -> None:
         slurm.change(job, hold=Hold.USER, begin=USER_HOLD_BEGIN)
         raise SlurmError("denied")
 
-    slurm.hold = quicker  # type: ignore[method-assign]
+    slurm.hold = hold_by_person  # type: ignore[method-assign]
     assert statuses(port(slurm).apply([hold(job)])) == [OutcomeStatus.UNCHANGED]
 
 
-def test_other_resources_are_given_back(slurm: FakeSlurm) -> None:
+def test_a_job_started_on_other_resources_is_requeued(slurm: FakeSlurm) -> None:
     def on_another_node(job: JobId) -> None:
         slurm.change(job, state=SlurmState.RUNNING, allocation=Allocation.of({"n2": 2}))
 
@@ -489,7 +495,7 @@ def test_other_resources_are_given_back(slurm: FakeSlurm) -> None:
     assert slurm.writes()[-1] == "requeue_hold"
 
 
-def test_no_answer_ends_the_apply(slurm: FakeSlurm) -> None:
+def test_an_unanswered_request_ends_the_apply(slurm: FakeSlurm) -> None:
     def fail(job: JobId, *, ended: bool = False) -> None:
         raise SlurmUnavailableError("away")
 
@@ -498,7 +504,7 @@ def test_no_answer_ends_the_apply(slurm: FakeSlurm) -> None:
         port(slurm).apply([preempt(slurm.running(1, n0=2))])
 
 
-def test_release_gives_a_held_job_back(slurm: FakeSlurm) -> None:
+def test_release_returns_a_held_job_to_slurm(slurm: FakeSlurm) -> None:
     job = slurm.add(1)
     slurm.placements[job] = Allocation.of({"n0": 2})
     [outcome] = port(slurm).apply([Step(job, StepKind.RELEASE, gpus=2)])
@@ -513,7 +519,7 @@ def test_release_leaves_a_users_hold_to_plain_slurm(slurm: FakeSlurm) -> None:
     assert slurm.calls == [("unpin begin", job)]
 
 
-def test_release_keeps_a_job_that_slurm_could_start_from_starting_half_unpinned(
+def test_release_does_not_let_a_job_start_half_unpinned(
     slurm: FakeSlurm,
 ) -> None:
     job = slurm.add(1, hold=Hold.NONE)
@@ -535,7 +541,7 @@ def test_a_hold_keeps_the_begin_time_that_the_user_wants(
     assert (slurm.table[job].hold, slurm.table[job].begin) == (Hold.HOPS, expected_begin)
 
 
-def test_shadow_only_looks(slurm: FakeSlurm) -> None:
+def test_a_shadow_requests_nothing(slurm: FakeSlurm) -> None:
     job = slurm.running(1, n0=2)
     shadow = ShadowPort(port(slurm))
     [outcome] = shadow.apply([preempt(job)])
@@ -551,7 +557,7 @@ ALLOCATIONS = st.dictionaries(st.sampled_from(NODES), st.integers(1, 8), max_siz
 
 @hypothesis_settings(deadline=None)
 @given(st.lists(st.tuples(ALLOCATIONS, ALLOCATIONS), min_size=1, max_size=4))
-def test_outcomes_tell_the_truth_and_a_second_time_changes_nothing(
+def test_outcomes_are_true_and_a_second_apply_changes_nothing(
     wishes: list[tuple[Allocation, Allocation]],
 ) -> None:
     """Any mixture of starts, moves and preemptions, possible or not."""
@@ -583,7 +589,7 @@ def test_outcomes_tell_the_truth_and_a_second_time_changes_nothing(
     assert not slurm.calls
 
 
-def test_thousands_are_released_in_parts_and_a_refusal_is_of_one_job(slurm: FakeSlurm) -> None:
+def test_thousands_of_jobs_are_released_in_parts_and_refused_one_by_one(slurm: FakeSlurm) -> None:
     """Regression: one command for all of them took longer than a command may."""
     slurm.nodes = tuple(NodeReading(NodeName(f"n{i}"), GpuType("t"), 8, 32) for i in range(150))
     jobs = [slurm.add(i) for i in range(1000)]
@@ -611,7 +617,7 @@ def wide(slurm: FakeSlurm, nodes: int) -> None:
     slurm.nodes = tuple(NodeReading(NodeName(f"n{i}"), GpuType("t"), 8, 32) for i in range(nodes))
 
 
-def in_turn(slurm: FakeSlurm, seconds: float) -> None:
+def start_in_sequence(slurm: FakeSlurm, seconds: float) -> None:
     """Make Slurm take ``seconds`` for each start."""
     release, free_from = slurm.release, 0.0
 
@@ -625,11 +631,11 @@ def in_turn(slurm: FakeSlurm, seconds: float) -> None:
     slurm.release = after_the_others  # type: ignore[method-assign]
 
 
-def test_while_others_start_nobody_is_late(slurm: FakeSlurm) -> None:
+def test_no_start_times_out_while_others_start(slurm: FakeSlurm) -> None:
     """Slurm needs longer than the start time-out for hundreds of jobs."""
     wide(slurm, 100)
     jobs = [slurm.add(i) for i in range(400)]
-    in_turn(slurm, 0.2)
+    start_in_sequence(slurm, 0.2)
     outcomes = port(slurm).apply([start(job, **{f"n{int(job) // 8}": 1}) for job in jobs])
     assert statuses(outcomes) == [OutcomeStatus.DONE] * 400
     assert slurm.now >= 1075.0
@@ -637,11 +643,11 @@ def test_while_others_start_nobody_is_late(slurm: FakeSlurm) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_what_slurm_is_too_busy_for_is_left_as_it_is(slurm: FakeSlurm) -> None:
+def test_starts_that_a_busy_slurm_has_no_time_for_are_left_unchanged(slurm: FakeSlurm) -> None:
     """Regression: a first plan of thousands blocked hopsd for a quarter of an hour."""
     wide(slurm, 500)
     jobs = [slurm.add(i) for i in range(4000)]
-    in_turn(slurm, 0.1)
+    start_in_sequence(slurm, 0.1)
     outcomes = port(slurm).apply([start(job, **{f"n{int(job) // 8}": 1}) for job in jobs])
     done_count = statuses(outcomes).count(OutcomeStatus.DONE)
     assert 600 <= done_count < 1500
@@ -653,12 +659,12 @@ def test_what_slurm_is_too_busy_for_is_left_as_it_is(slurm: FakeSlurm) -> None:
     assert all(slurm.table[job].hold is Hold.HOPS for job in jobs[done_count:])
 
 
-def test_what_a_slow_slurm_has_not_looked_at_is_not_blamed(slurm: FakeSlurm) -> None:
+def test_a_job_that_a_slow_slurm_has_not_considered_is_not_blamed(slurm: FakeSlurm) -> None:
     """Otherwise plans would leave out each such job for a minute, and avoid its nodes."""
     wide(slurm, 100)
     jobs = [slurm.add(i) for i in range(200)]
     slurm.add(200, reason="BadConstraints")
-    in_turn(slurm, 1.0)
+    start_in_sequence(slurm, 1.0)
     ran = slurm._run
     slurm._run = lambda job: None if job == "200" else ran(job)  # type: ignore[method-assign]
     steps = [start(job, **{f"n{int(job) // 8}": 1}) for job in [JobId("200"), *jobs]]
@@ -669,12 +675,12 @@ def test_what_a_slow_slurm_has_not_looked_at_is_not_blamed(slurm: FakeSlurm) -> 
 
 
 @pytest.mark.slow
-def test_who_was_made_to_leave_is_not_put_off(slurm: FakeSlurm) -> None:
+def test_a_job_that_was_made_to_leave_is_not_postponed(slurm: FakeSlurm) -> None:
     """Otherwise its move would cost it its GPUs until the next plan."""
     wide(slurm, 500)
     moving_jobs = [slurm.running(i, **{f"n{i}": 8}) for i in range(8)]
     jobs = [slurm.add(100 + i) for i in range(2000)]
-    in_turn(slurm, 0.1)
+    start_in_sequence(slurm, 0.1)
     steps = [start(job, **{f"n{10 + i // 8}": 1}) for i, job in enumerate(jobs)]
     steps += [start(slurm.add(5000 + i), **{f"n{i // 8}": 1}) for i in range(64)]
     steps += [move(job, **{f"n{400 + i}": 8}) for i, job in enumerate(moving_jobs)]
@@ -683,7 +689,7 @@ def test_who_was_made_to_leave_is_not_put_off(slurm: FakeSlurm) -> None:
     assert OutcomeStatus.PUT_OFF in statuses(outcomes)
 
 
-def test_one_that_never_starts_is_held_again_while_others_start(slurm: FakeSlurm) -> None:
+def test_a_job_that_never_starts_is_held_again_while_others_start(slurm: FakeSlurm) -> None:
     """Regression: a start within each time-out kept it released, and the round going, for hours."""
     wide(slurm, 100)
     jobs = [slurm.add(i) for i in range(100)]
@@ -694,7 +700,7 @@ def test_one_that_never_starts_is_held_again_while_others_start(slurm: FakeSlurm
     assert slurm.now < 1000.0 + ApplySettings().start_timeout_seconds + RELEASING_SECONDS + 5.0
 
 
-def test_jobs_that_start_one_after_the_other_do_not_make_a_round_endless(
+def test_jobs_that_start_in_sequence_do_not_make_a_round_endless(
     slurm: FakeSlurm,
 ) -> None:
     """Uneven jobs on the same nodes; those that are left out are still held."""
@@ -738,7 +744,7 @@ def test_the_time_out_of_a_wave_begins_with_its_own_release(slurm: FakeSlurm) ->
     assert statuses(port(slurm).apply(steps)) == [OutcomeStatus.DONE] * 500
 
 
-def test_a_slurm_that_starts_nothing_is_not_put_down_to_the_jobs(slurm: FakeSlurm) -> None:
+def test_jobs_are_not_blamed_for_a_slurm_that_starts_nothing(slurm: FakeSlurm) -> None:
     """Regression: a scheduler that stood still for 30 s cost each job its nodes for a minute, and a
     measuring run a day.
     """
@@ -752,7 +758,7 @@ def test_a_slurm_that_starts_nothing_is_not_put_down_to_the_jobs(slurm: FakeSlur
     assert statuses(site.apply(steps)) == [OutcomeStatus.FAILED] * 2
 
 
-def test_one_slow_answer_does_not_make_it_blind(slurm: FakeSlurm) -> None:
+def test_one_slow_answer_does_not_stop_polling(slurm: FakeSlurm) -> None:
     """On a small site, slurmctld may have a hiccup."""
     job = slurm.running(1, n0=2)
     jobs, slow = slurm.jobs, 25.0
@@ -774,7 +780,7 @@ def test_one_slow_answer_does_not_make_it_blind(slurm: FakeSlurm) -> None:
     assert outcome.vacated < 1032.0
 
 
-def test_a_slow_answer_is_not_asked_for_all_the_time(slurm: FakeSlurm) -> None:
+def test_slow_answers_are_requested_less_often(slurm: FakeSlurm) -> None:
     """squeue takes seconds for thousands of jobs."""
     job = slurm.add(1)
     slurm.begins = {job: 25.0}
@@ -790,7 +796,7 @@ def test_a_slow_answer_is_not_asked_for_all_the_time(slurm: FakeSlurm) -> None:
     assert all(after - before >= 8.0 for before, after in pairwise(looks[1:]))
 
 
-def test_jobs_that_still_wait_are_only_glanced_at(slurm: FakeSlurm) -> None:
+def test_jobs_that_still_wait_are_only_polled_cheaply(slurm: FakeSlurm) -> None:
     """A reading of all jobs costs 25 times as much: one before the release, one for the result."""
     job = slurm.add(1)
     slurm.begins = {job: 5.0}
@@ -798,10 +804,10 @@ def test_jobs_that_still_wait_are_only_glanced_at(slurm: FakeSlurm) -> None:
     assert slurm.readings == 2
 
 
-def test_those_that_start_one_after_the_other_are_read_back_together(slurm: FakeSlurm) -> None:
+def test_jobs_that_start_in_sequence_are_read_back_together(slurm: FakeSlurm) -> None:
     """Regression: each job was read as soon as it started; for 15,000 jobs that takes seconds."""
     jobs = [slurm.add(i) for i in range(20)]
-    in_turn(slurm, 0.5)
+    start_in_sequence(slurm, 0.5)
     read_jobs = slurm.jobs
 
     def slow() -> Sequence[JobReading]:
@@ -814,7 +820,7 @@ def test_those_that_start_one_after_the_other_are_read_back_together(slurm: Fake
     assert slurm.readings <= 8
 
 
-def test_what_started_is_known_though_most_of_the_others_do_not_start(slurm: FakeSlurm) -> None:
+def test_started_jobs_are_reported_even_if_most_others_do_not_start(slurm: FakeSlurm) -> None:
     jobs = [slurm.add(i) for i in range(8)]
     slurm.begins = dict.fromkeys(jobs[1:], 1e9)
     outcomes = port(slurm).apply([start(job, n0=1) for job in jobs])
@@ -822,7 +828,7 @@ def test_what_started_is_known_though_most_of_the_others_do_not_start(slurm: Fak
     assert outcomes[0].status is OutcomeStatus.DONE
 
 
-def test_nodes_are_not_read_for_jobs_that_slurm_has_not_looked_at(slurm: FakeSlurm) -> None:
+def test_nodes_are_not_read_for_jobs_that_slurm_has_not_considered(slurm: FakeSlurm) -> None:
     """Only a job that Slurm passed over can have lost its GPUs to another."""
     job = slurm.add(1)
     slurm.begins = {job: 20.0}
@@ -837,23 +843,23 @@ def test_nodes_are_not_read_for_jobs_that_slurm_has_not_looked_at(slurm: FakeSlu
     assert len(nodes_read) == 1
 
 
-def test_gpus_lost_before_slurm_looked_are_noticed_when_it_has(slurm: FakeSlurm) -> None:
+def test_gpus_lost_before_slurm_considered_the_job_are_noticed_then(slurm: FakeSlurm) -> None:
     """Regression: the nodes were checked six seconds after the release, or not at all."""
     job = slurm.add(1)
     place = slurm.place
 
-    def quicker(placement: Placement) -> None:
+    def place_too_late(placement: Placement) -> None:
         place(placement)
         slurm.nodes = (replace(slurm.nodes[0], foreign_gpus=7), *slurm.nodes[1:])
 
-    slurm.place = quicker  # type: ignore[method-assign]
+    slurm.place = place_too_late  # type: ignore[method-assign]
     slurm.begins = {job: 8.0}
     slurm._run = lambda j: slurm.change(j, reason="Resources")  # type: ignore[method-assign]
     assert statuses(port(slurm).apply([start(job, n0=2)])) == [OutcomeStatus.FAILED]
     assert slurm.now < 1012.0
 
 
-def test_gpus_lost_after_they_were_looked_at_are_noticed(slurm: FakeSlurm) -> None:
+def test_gpus_lost_after_the_check_are_noticed(slurm: FakeSlurm) -> None:
     """Slurm passed it over for a plain job that had waited longer, and that took its GPUs later."""
     job = slurm.add(1)
 
@@ -866,7 +872,7 @@ def test_gpus_lost_after_they_were_looked_at_are_noticed(slurm: FakeSlurm) -> No
     assert slurm.now < 1018.0
 
 
-def test_nodes_of_who_waits_for_others_are_not_read_all_the_time(slurm: FakeSlurm) -> None:
+def test_nodes_of_jobs_that_wait_for_others_are_not_read_all_the_time(slurm: FakeSlurm) -> None:
     """With thousands of nodes a reading takes seconds."""
     job = slurm.add(1)
     read, took = slurm.read, 0.0
@@ -883,7 +889,7 @@ def test_nodes_of_who_waits_for_others_are_not_read_all_the_time(slurm: FakeSlur
     assert took <= 3.0 + 9.0
 
 
-def test_a_short_run_is_told_as_started(slurm: FakeSlurm) -> None:
+def test_a_short_run_is_reported_as_started(slurm: FakeSlurm) -> None:
     """Regression: its result waited six seconds for other jobs; by then it had ended."""
     jobs = [slurm.add(i) for i in range(8)]
     slurm.begins = dict.fromkeys(jobs[1:], 1e9)
@@ -892,11 +898,11 @@ def test_a_short_run_is_told_as_started(slurm: FakeSlurm) -> None:
     def end(job: JobId) -> None:
         slurm.change(job, state=SlurmState.COMPLETED, allocation=Allocation())
 
-    def short(job: JobId) -> None:
+    def run_shortly(job: JobId) -> None:
         run(job)
         slurm.later.append((slurm.now + 4.0, lambda: end(job)))
 
-    slurm._run = short  # type: ignore[method-assign]
+    slurm._run = run_shortly  # type: ignore[method-assign]
     outcomes = port(slurm).apply([start(job, n0=1) for job in jobs])
     assert outcomes[0].status is OutcomeStatus.DONE
 
@@ -938,20 +944,20 @@ def test_steps_that_start_nothing_need_no_nodes(slurm: FakeSlurm) -> None:
 
 
 @pytest.mark.parametrize("state", [None, SlurmState.RUNNING])
-def test_a_glance_decides_nothing(slurm: FakeSlurm, state: SlurmState | None) -> None:
+def test_a_poll_alone_decides_nothing(slurm: FakeSlurm, state: SlurmState | None) -> None:
     job = slurm.add(1)
     slurm.begins = {job: 5.0}
 
-    def wrong(jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
+    def poll_wrongly(jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
         return {j: replace(slurm.table[j], state=state) for j in jobs if state is not None}
 
-    slurm.glance = wrong  # type: ignore[method-assign]
+    slurm.glance = poll_wrongly  # type: ignore[method-assign]
     outcomes = port(slurm).apply([start(job, n0=1)])
     assert statuses(outcomes) == [OutcomeStatus.DONE]
     assert slurm.now >= 1005.0
 
 
-def test_a_glance_that_sees_nothing_delays_but_until_the_time_out(slurm: FakeSlurm) -> None:
+def test_an_empty_poll_delays_only_until_the_time_out(slurm: FakeSlurm) -> None:
     job = slurm.add(1)
 
     def blind(jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
@@ -963,10 +969,10 @@ def test_a_glance_that_sees_nothing_delays_but_until_the_time_out(slurm: FakeSlu
 
 
 @pytest.mark.slow
-def test_an_uneven_job_that_is_first_in_the_queue_is_not_put_off(slurm: FakeSlurm) -> None:
+def test_an_uneven_job_at_the_head_of_the_queue_is_not_postponed(slurm: FakeSlurm) -> None:
     """Regression: even jobs were released first, as long as there were any."""
     wide(slurm, 500)
-    in_turn(slurm, 0.1)
+    start_in_sequence(slurm, 0.1)
     steps = [start(slurm.add(1), n0=8, n1=2)]
     steps += [start(slurm.add(100 + i), **{f"n{10 + i // 8}": 1}) for i in range(3000)]
     first, *later_statuses = statuses(port(slurm).apply(steps))
@@ -975,14 +981,14 @@ def test_an_uneven_job_that_is_first_in_the_queue_is_not_put_off(slurm: FakeSlur
 
 
 @pytest.mark.slow
-def test_who_was_stopped_to_move_restarts_before_anyone_starts(slurm: FakeSlurm) -> None:
-    """They are last in the queue; regression: new jobs on freed nodes kept them waiting."""
+def test_jobs_stopped_to_move_restart_before_others_start(slurm: FakeSlurm) -> None:
+    """Regression: such jobs are last in the queue, so new jobs on freed nodes kept them waiting."""
     wide(slurm, 500)
     moving_jobs = [slurm.running(i, **{f"n{i}": 8}) for i in range(8)]
     steps = [preempt(slurm.running(10000 + i, **{f"n{10 + i}": 8})) for i in range(250)]
     steps += [start(slurm.add(100 + i), **{f"n{10 + i // 8}": 1}) for i in range(2000)]
     steps += [move(job, **{f"n{400 + i}": 8}) for i, job in enumerate(moving_jobs)]
-    in_turn(slurm, 0.1)
+    start_in_sequence(slurm, 0.1)
     outcomes = port(slurm).apply(steps)
     assert statuses(outcomes)[-8:] == [OutcomeStatus.DONE] * 8
     assert all(o.started - (o.vacated or 0.0) < 5.0 for o in outcomes[-8:])
@@ -991,7 +997,7 @@ def test_who_was_stopped_to_move_restarts_before_anyone_starts(slurm: FakeSlurm)
     assert slurm.now < 1010.0 + VACATED_SECONDS + 2 * RELEASING_SECONDS
 
 
-def test_who_was_stopped_to_move_is_not_put_off_behind_what_does_not_start(
+def test_jobs_stopped_to_move_are_not_postponed_behind_one_that_does_not_start(
     slurm: FakeSlurm,
 ) -> None:
     wide(slurm, 500)
@@ -1006,20 +1012,20 @@ def test_who_was_stopped_to_move_is_not_put_off_behind_what_does_not_start(
 
 
 @pytest.mark.slow
-def test_gpus_that_others_were_stopped_for_do_not_stay_idle(slurm: FakeSlurm) -> None:
-    """Regression: the jobs that the GPUs were meant for were put off after a minute."""
+def test_gpus_freed_by_stopped_jobs_do_not_stay_idle(slurm: FakeSlurm) -> None:
+    """Regression: the jobs that the GPUs were meant for were postponed after a minute."""
     wide(slurm, 200)
     victims = [slurm.running(10000 + i, **{f"n{i}": 8}) for i in range(125)]
     steps = [preempt(job) for job in victims]
     steps += [start(slurm.add(i), **{f"n{i // 8}": 1}) for i in range(1000)]
-    in_turn(slurm, 0.15)
+    start_in_sequence(slurm, 0.15)
     assert set(statuses(port(slurm).apply(steps))) == {OutcomeStatus.DONE}
 
 
-def passed_over(slurm: FakeSlurm, bad: JobId) -> list[Step]:
+def steps_with_unconsidered_job(slurm: FakeSlurm, bad: JobId) -> list[Step]:
     """A start that Slurm never considers, and many others that it begins meanwhile."""
     wide(slurm, 200)
-    in_turn(slurm, 0.15)
+    start_in_sequence(slurm, 0.15)
     ran = slurm._run
     slurm._run = lambda job: None if job == bad else ran(job)  # type: ignore[method-assign]
     numbers = range(1000, 1900)
@@ -1028,19 +1034,19 @@ def passed_over(slurm: FakeSlurm, bad: JobId) -> list[Step]:
 
 
 @pytest.mark.slow
-def test_what_slurm_never_looks_at_fails_the_second_time(slurm: FakeSlurm) -> None:
-    """Regression: it was put off by each plan, for ever, and its GPUs stayed idle."""
+def test_a_job_that_slurm_never_considers_fails_the_second_time(slurm: FakeSlurm) -> None:
+    """Regression: each plan postponed the job again, and its GPUs stayed idle."""
     bad, site = slurm.add(1), port(slurm)
     outcome_statuses = []
     for _ in range(2):
-        outcome_statuses += statuses(site.apply(passed_over(slurm, bad)))[:1]
+        outcome_statuses += statuses(site.apply(steps_with_unconsidered_job(slurm, bad)))[:1]
     assert outcome_statuses == [OutcomeStatus.PUT_OFF, OutcomeStatus.FAILED]
 
 
 @pytest.mark.slow
-def test_a_hold_that_is_refused_is_told(slurm: FakeSlurm) -> None:
-    """Slurm may start the job at any time, so its step is not put off."""
-    steps = passed_over(slurm, slurm.add(1))
+def test_a_refused_hold_is_reported(slurm: FakeSlurm) -> None:
+    """Slurm may start the job at any time, so its step is not postponed."""
+    steps = steps_with_unconsidered_job(slurm, slurm.add(1))
     slurm.refuse.add("hold")
     first, *_ = port(slurm).apply(steps)
     assert first.status is OutcomeStatus.FAILED
@@ -1048,7 +1054,9 @@ def test_a_hold_that_is_refused_is_told(slurm: FakeSlurm) -> None:
 
 
 @pytest.mark.parametrize("has_ended", [False, True], ids=["started", "cancelled"])
-def test_what_is_quicker_than_its_hold_is_told_as_it_is(slurm: FakeSlurm, has_ended: bool) -> None:
+def test_a_job_that_changed_before_its_hold_is_reported_as_it_is(
+    slurm: FakeSlurm, has_ended: bool
+) -> None:
     """Regression: a job that began just as it was to be held was FAILED, but ran as planned."""
     job, run = slurm.add(1), slurm._run
     slurm.begins = {job: 1e9}
@@ -1067,10 +1075,10 @@ def test_what_is_quicker_than_its_hold_is_told_as_it_is(slurm: FakeSlurm, has_en
 
 
 @pytest.mark.slow
-def test_what_is_put_off_is_held(slurm: FakeSlurm) -> None:
+def test_a_postponed_job_is_held(slurm: FakeSlurm) -> None:
     """A job that is not held could start anywhere, on GPUs that are planned for others."""
     wide(slurm, 600)
-    in_turn(slurm, 0.1)
+    start_in_sequence(slurm, 0.1)
     loose = slurm.add(9000, hold=Hold.NONE)
     steps = [start(slurm.add(i), **{f"n{i // 8}": 1}) for i in range(3000)]
     *_, last = port(slurm).apply([*steps, start(loose, n500=1)])
@@ -1080,10 +1088,10 @@ def test_what_is_put_off_is_held(slurm: FakeSlurm) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_an_uneven_move_is_not_blamed_for_a_start_that_was_put_off(slurm: FakeSlurm) -> None:
+def test_an_uneven_move_is_not_blamed_for_a_postponed_start(slurm: FakeSlurm) -> None:
     """The move gets the planned shape only once that start has filled its node."""
     wide(slurm, 600)
-    in_turn(slurm, 0.2)
+    start_in_sequence(slurm, 0.2)
     mover, filler = slurm.running(1, n500=5), slurm.add(5000)
     steps = [preempt(slurm.running(20000 + i, **{f"n{i}": 8})) for i in range(200)]
     steps += [start(slurm.add(100 + i), **{f"n{i // 8}": 1}) for i in range(1600)]
@@ -1094,7 +1102,7 @@ def test_an_uneven_move_is_not_blamed_for_a_start_that_was_put_off(slurm: FakeSl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.03, 0.3])
-def test_a_job_is_released_soon_after_it_is_placed(slurm: FakeSlurm, seconds: float) -> None:
+def test_a_job_is_released_soon_after_its_placement(slurm: FakeSlurm, seconds: float) -> None:
     """The submit plugin detects a hold in between for a minute, and the first jobs start early. No
     more jobs are released after the time bound, even if Slurm takes long for each.
     """

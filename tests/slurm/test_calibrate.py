@@ -32,7 +32,7 @@ SIZES = st.lists(st.sampled_from([1e5, 1e6, 1e7]), min_size=1, max_size=6)
 
 
 @given(SIZES, st.floats(1e6, 1e12), st.integers(1, 3), st.integers(2, 8))
-def test_exact_times_give_the_bandwidth_back(
+def test_exact_times_yield_the_bandwidth(
     sizes: list[float], bandwidth: float, nodes: int, gpus: int
 ) -> None:
     ring = (gpus - 1) / gpus if nodes == 1 else 1.0
@@ -43,7 +43,7 @@ def test_exact_times_give_the_bandwidth_back(
 
 
 @given(st.lists(st.floats(1e-3, 1.0), min_size=2, max_size=5), st.floats(0.9, 1.1))
-def test_no_other_bandwidth_misses_by_less(seconds: list[float], factor: float) -> None:
+def test_no_other_bandwidth_has_a_smaller_error(seconds: list[float], factor: float) -> None:
     transfers = [Transfer(1e6 * (i + 1), 2, 1, s) for i, s in enumerate(seconds)]
     bandwidth_fit = fit(transfers)
 
@@ -55,12 +55,12 @@ def test_no_other_bandwidth_misses_by_less(seconds: list[float], factor: float) 
     ) * (1 + 1e-9)
 
 
-def test_nothing_measured_is_no_fit() -> None:
+def test_nothing_measured_gives_no_fit() -> None:
     with pytest.raises(InputError):
         fit([])
 
 
-def test_what_there_is_to_measure() -> None:
+def test_only_idle_usable_nodes_are_measured() -> None:
     a, v = GpuType("a100"), GpuType("v100")
     nodes = tuple(
         NodeReading(NodeName(name), kind, gpus, 8, foreign_gpus=foreign_gpus, usable=usable)
@@ -114,7 +114,7 @@ class LocalSrun(SlurmCommands):
 
 
 @pytest.mark.slow
-def test_root_runs_no_code_of_the_folder_it_is_in(
+def test_root_runs_no_code_from_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "json.py").write_text("open('caught', 'w')\n")
@@ -145,7 +145,7 @@ def cluster() -> Iterator[PrivateCluster]:
 @pytest.mark.long
 @pytest.mark.live
 @pytest.mark.slow
-def test_measured_fitted_and_stored(
+def test_bandwidths_are_measured_fitted_and_stored(
     cluster: PrivateCluster, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torch", reason="the all-reduces are PyTorch's")

@@ -27,7 +27,7 @@ def processes_of(cluster: PrivateCluster) -> list[str]:
 
 
 @pytest.mark.live
-def test_nothing_stays() -> None:
+def test_nothing_of_the_cluster_remains() -> None:
     with running_cluster(nodes=SMALL) as cluster:
         submit(cluster, "--gres=gpu:1", comment=None, script="trap '' TERM; sleep 600")
         cluster.run("squeue")
@@ -38,7 +38,7 @@ def test_nothing_stays() -> None:
 
 
 @pytest.mark.live
-def test_failure_at_the_start_stops_what_ran(tmp_path: Path) -> None:
+def test_a_failed_start_stops_what_already_ran(tmp_path: Path) -> None:
     skip_without_slurm()
     broken_cluster = PrivateCluster(
         tmp_path, nodes=SMALL, extra_conf=["SelectType=select/unheard_of"]
@@ -49,7 +49,7 @@ def test_failure_at_the_start_stops_what_ran(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_nodes_come_and_go() -> None:
+def test_nodes_can_be_stopped_and_started() -> None:
     with running_cluster(nodes=SMALL) as cluster:
         cluster.stop_slurmctld()
         cluster.start_slurmctld()
@@ -64,8 +64,8 @@ def test_missing_programs_are_named_with_their_packages(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(module, "missing_programs", lambda: ["slurmctld", "munged"])
-    expected = "not found: slurmctld, munged; .*apt-get install .*munge slurmctld slurmd"
-    with pytest.raises(ClusterError, match=expected), PrivateCluster(tmp_path):
+    message = "not found: slurmctld, munged; .*apt-get install .*munge slurmctld slurmd"
+    with pytest.raises(ClusterError, match=message), PrivateCluster(tmp_path):
         pass
 
 

@@ -38,7 +38,9 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, returncode: int, stderr: str) -> 
         ("", "refused"),
     ],
 )
-def test_kinds_of_failure(monkeypatch: pytest.MonkeyPatch, stderr: str, error: str) -> None:
+def test_failures_are_distinguished_by_their_text(
+    monkeypatch: pytest.MonkeyPatch, stderr: str, error: str
+) -> None:
     fail_with(monkeypatch, 1, stderr)
     with pytest.raises(SlurmError, match="scontrol hold 1") as error_info:
         SlurmCommands().run("scontrol", "hold", "1")
@@ -46,7 +48,7 @@ def test_kinds_of_failure(monkeypatch: pytest.MonkeyPatch, stderr: str, error: s
     assert stderr in str(error_info.value)
 
 
-def test_an_error_names_the_command_and_not_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_names_the_command_but_not_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error is shown to a job's user as the reason why the job waits."""
     fail_with(monkeypatch, 1, "Requested nodes are busy")
     with pytest.raises(SlurmError) as error_info:
@@ -54,30 +56,30 @@ def test_an_error_names_the_command_and_not_its_options(monkeypatch: pytest.Monk
     assert str(error_info.value) == "scontrol update: Requested nodes are busy"
 
 
-def test_arguments_are_not_a_shells() -> None:
+def test_arguments_do_not_go_through_a_shell() -> None:
     text = "a b; echo $HOME `id` \n'\""
     assert SlurmCommands().run("printf", "%s", text) == text
 
 
-def test_environment_and_locale() -> None:
+def test_commands_have_our_environment_and_locale() -> None:
     commands = SlurmCommands(environment={"SLURM_CONF": "/x/slurm.conf"})
     lines = commands.run("env").splitlines()
     assert "SLURM_CONF=/x/slurm.conf" in lines
     assert "LC_ALL=C" in lines
 
 
-def test_no_answer_in_time() -> None:
+def test_a_command_that_does_not_answer_in_time_is_an_error() -> None:
     with pytest.raises(SlurmUnavailableError, match=r"sleep 9: no answer within 0\.1 s"):
         SlurmCommands(timeout_seconds=0.1).run("sleep", "9")
 
 
-def test_what_a_command_said_while_it_was_waited_for_is_told() -> None:
+def test_messages_of_a_command_that_timed_out_are_reported() -> None:
     words = "import sys, time; print('no slurm.conf, retrying', file=sys.stderr); time.sleep(9)"
     with pytest.raises(SlurmUnavailableError, match=r"within 1 s; it said: no slurm\.conf, retr"):
         SlurmCommands(timeout_seconds=1.0).run(sys.executable, "-uc", words)
 
 
-def test_a_command_is_stopped_at_what_it_says() -> None:
+def test_a_command_is_stopped_at_the_expected_message() -> None:
     """scancel would send a signal ten times, at intervals of five seconds or more."""
     shell = (
         "sh",
@@ -98,7 +100,7 @@ def test_a_command_is_stopped_at_what_it_says() -> None:
         ("exec sleep 60", SlurmUnavailableError, "no answer within 1 s"),
     ],
 )
-def test_a_command_that_does_not_say_it(
+def test_a_command_without_the_expected_message_ends_by_itself(
     script: str, error: type[SlurmError] | None, message: str
 ) -> None:
     commands = SlurmCommands(1.0 if "sleep" in script else 30.0)
@@ -106,13 +108,13 @@ def test_a_command_that_does_not_say_it(
         commands.run_until("transitional state", "sh", "-c", script)
 
 
-def test_no_such_command() -> None:
+def test_a_missing_command_is_an_error() -> None:
     with pytest.raises(SlurmUnavailableError, match="no-such-command"):
         SlurmCommands().run("no-such-command")
 
 
 @pytest.mark.parametrize("answer", ["", "not json", "[]", "{}"])
-def test_unknown_answer_is_an_error(answer: str) -> None:
+def test_an_unknown_answer_is_an_error(answer: str) -> None:
     commands = CannedCommands()
     object.__setattr__(commands, "jobs", answer)
     with pytest.raises(SlurmError, match="squeue --json"):
@@ -120,8 +122,8 @@ def test_unknown_answer_is_an_error(answer: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["UNKNOWN", "UNKNOWN*"])
-def test_half_heard_of_cluster_is_no_reading(state: str) -> None:
-    """Otherwise all jobs would be planned onto the nodes that slurmctld knows already."""
+def test_an_incompletely_known_cluster_is_not_a_reading(state: str) -> None:
+    """Otherwise all jobs would be planned onto the nodes that slurmctld already knows."""
     commands = CannedCommands()
     assert ScontrolAdapter(commands).read().nodes[0].usable
     text = f"{commands.nodes}\nNodeName=n1 CPUTot=8 Gres=gpu:a:2 State={state} Partitions=main"
@@ -134,7 +136,7 @@ def test_half_heard_of_cluster_is_no_reading(state: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["MIXED", "ALLOCATED", "UNKNOWN"])
-def test_a_node_that_does_not_register_is_waited_for_and_then_left_out(
+def test_a_node_that_does_not_register_is_awaited_and_then_left_out(
     monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     """A job placed there starts without a GPU; without a bound, no other job would start either."""
@@ -152,7 +154,7 @@ def test_a_node_that_does_not_register_is_waited_for_and_then_left_out(
     assert [node.usable for node in adapter.read().nodes] == [True, False]
 
 
-def test_a_numbered_key_is_one_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_numbered_key_is_joined_with_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     """24.11 and newer show Prolog and Epilog like this."""
     text = "KillWait = 30 sec\nProlog[0] = /a/x\nProlog[1] = /b/y\nEpilog = (null)\n"
 

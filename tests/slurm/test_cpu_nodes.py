@@ -41,7 +41,7 @@ def port(adapter: Adapter) -> SlurmPort:
     return SlurmPort(adapter, replace(SETTINGS, cpus_per_gpu=2))
 
 
-def test_cpus_in_every_shape_with_the_cores_that_are_theirs(
+def test_cpus_run_in_every_shape_with_their_own_cores(
     cpu_cluster: PrivateCluster, port: SlurmPort
 ) -> None:
     """Each CPU has four of its node's nine cores, one of which is kept; a GPU has two cores."""
@@ -63,13 +63,13 @@ def test_cpus_in_every_shape_with_the_cores_that_are_theirs(
     cpu_cluster.run("scancel", job, small)
 
 
-def test_strangers_on_cpus_are_seen(cpu_cluster: PrivateCluster, adapter: Adapter) -> None:
+def test_cpus_of_plain_jobs_count_as_taken(cpu_cluster: PrivateCluster, adapter: Adapter) -> None:
     job = submit(cpu_cluster, "--gres=gpu:cpu:2", "--nodelist=n1", comment=None)
     wait_until(lambda: [n.foreign_gpus for n in adapter.read().nodes] == [0, 2, 0], 10)
     cpu_cluster.run("scancel", job)
 
 
-def test_a_job_given_back_keeps_off_the_nodes_it_does_not_want(
+def test_a_released_job_keeps_off_the_nodes_that_it_refuses(
     cpu_cluster: PrivateCluster, port: SlurmPort
 ) -> None:
     job = submit(cpu_cluster, comment="hops:reqs=1")

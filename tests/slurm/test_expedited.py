@@ -31,7 +31,7 @@ def cluster() -> Iterator[PrivateCluster]:
 
 
 def test_the_job_waits_for_hops_to_place_it_elsewhere(cluster: PrivateCluster) -> None:
-    """Slurm alone would keep the lost node for the job, and start it there without hops' hold."""
+    """Slurm alone would keep the lost node for the job and start it there without hops' hold."""
     result = as_user(
         cluster, None, "sbatch", "--parsable", "--output=/dev/null", "--requeue=expedite",
         "--comment=hops:reqs=2", "--wrap=sleep 600",

@@ -37,7 +37,7 @@ JOB = JobReading(
     st.integers(0, 512_000),
     st.data(),
 )
-def test_the_shares_never_exceed_what_there_is(
+def test_shares_never_exceed_the_total(
     counts: Mapping[GpuType, int], cores: int, memory: int, data: st.DataObject
 ) -> None:
     node_parts = parts(replace(NODE, idle_cores=cores, idle_memory_mb=memory), counts)
@@ -50,13 +50,13 @@ def test_the_shares_never_exceed_what_there_is(
     assert all((node.idle_cores or 0) <= node.cores for node in parts_with_shares)
 
 
-def test_what_one_type_leaves_another_may_have() -> None:
+def test_resources_unused_by_one_type_are_free_for_another() -> None:
     free = {NodeName("n0/a100"): 0, NodeName("n0/1g.10gb"): 7}
     idle = {n.name: n.idle_cores for n in with_idle_shares([*MIXED_PARTS, PLAIN], free)}
     assert idle == {"n0/1g.10gb": 40, "n0/a100": 0, "n1": None}
 
 
-def test_slurm_tells_the_type_of_each_gpu() -> None:
+def test_slurm_gives_the_type_of_each_gpu() -> None:
     text = "NodeName=n0 CPUTot=64 Gres=gpu:a100:4(S:0),gpu:1g.10gb:7 State=IDLE Partitions=p\n"
     text += "NodeName=n1 CPUTot=64 Gres=gpu:v100:4 State=IDLE Partitions=p"
     nodes, names = node_readings(records(text), [])
@@ -68,7 +68,7 @@ def test_slurm_tells_the_type_of_each_gpu() -> None:
     assert job_allocation(job, order) == {"n0/1g.10gb": (2, (4, 6)), "n1": (3, (0, 1, 2))}
 
 
-def test_gpus_with_and_without_a_type_are_not_used() -> None:
+def test_nodes_with_typed_and_untyped_gpus_are_not_used() -> None:
     text = "NodeName=n0 CPUTot=64 Gres=gpu:a100:4,gpu:2 State=IDLE Partitions=p"
     ((node,), _) = node_readings(records(text), [])
     assert (node.usable, node.name) == (False, "n0")
@@ -85,7 +85,9 @@ def test_gpus_with_and_without_a_type_are_not_used() -> None:
         (ScriptOptions(nodes=frozenset({NodeName("n0")})), False, ["n0/1g.10gb", "n0/a100"]),
     ],
 )
-def test_who_may_have_them(options: ScriptOptions, by_type: bool, names: list[str]) -> None:
+def test_mixed_nodes_are_for_jobs_that_name_a_type(
+    options: ScriptOptions, by_type: bool, names: list[str]
+) -> None:
     nodes = [*(replace(node, by_type=by_type) for node in MIXED_PARTS), PLAIN]
     assert [n.name for n in allowed_nodes(replace(JOB, options=options), nodes)] == names
     kept_out = replace(JOB, excluded_nodes=frozenset({NodeName("n0")}))
@@ -101,7 +103,7 @@ def test_who_may_have_them(options: ScriptOptions, by_type: bool, names: list[st
         (ScriptOptions(nodes=frozenset({NodeName("n1")})), True, ""),
     ],
 )
-def test_who_names_no_type_is_told_of_the_nodes_that_ask_for_one(
+def test_jobs_without_a_type_are_told_about_nodes_that_require_one(
     options: ScriptOptions, by_type: bool, prefix: str
 ) -> None:
     nodes = [*(replace(node, by_type=by_type) for node in MIXED_PARTS), PLAIN]
@@ -110,7 +112,7 @@ def test_who_names_no_type_is_told_of_the_nodes_that_ask_for_one(
     assert bool(note) == bool(prefix)
 
 
-def test_a_named_node_that_slurm_does_not_have_is_told() -> None:
+def test_a_named_node_unknown_to_slurm_is_reported() -> None:
     notes = NodesNotes([PLAIN])
     options = ScriptOptions(nodes=frozenset({NodeName("n1"), NodeName("n7"), NodeName("gone")}))
     assert notes.for_job(replace(JOB, options=options)) == "--nodelist: Slurm has no node gone, n7"
@@ -118,7 +120,7 @@ def test_a_named_node_that_slurm_does_not_have_is_told() -> None:
     assert notes.for_job(JOB) == ""
 
 
-def test_slurm_is_asked_for_the_type_after_the_last_one_is_cleared() -> None:
+def test_the_type_is_requested_after_the_previous_one_is_cleared() -> None:
     reading = Reading(1.0, (*MIXED_PARTS, PLAIN), (JOB,), "24.11", SiteMemory())
     requests = Requests(reading, ApplySettings())
 

@@ -24,7 +24,7 @@ NodeName=n1 Name=gpu Type=v100 File={FOUR}
 BIG, SLICE, OTHER_NODE = NodeName("n0/a100"), NodeName("n0/1g.10gb"), NodeName("n1")
 
 
-def test_each_type_is_a_node_of_its_own() -> None:
+def test_each_type_is_a_separate_node() -> None:
     with running_cluster(nodes=NODES, extra_files={"gres.conf": GRES}) as cluster:
         adapter = make_adapter("scontrol", cluster)
         port = SlurmPort(adapter, SETTINGS)

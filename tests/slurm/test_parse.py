@@ -26,7 +26,7 @@ from hopsd.slurm.parse import (
 from hopsd.slurm.site import reserved_from, reserved_until
 
 NONE_KNOWN = known_jobs([])
-ORDER = {NodeName(name): at for at, name in enumerate(["n2", "n10", "n1"])}
+ORDER = {NodeName(name): index for index, name in enumerate(["n2", "n10", "n1"])}
 
 OLD: dict[str, Any] = {
     "job_id": 7,
@@ -79,7 +79,7 @@ NEW = {
 
 
 @pytest.mark.parametrize("job", [OLD, NEW], ids=["22.05", "24.11"])
-def test_a_running_job(job: dict[str, Any]) -> None:
+def test_a_running_job_is_parsed(job: dict[str, Any]) -> None:
     read = job_reading(job, ORDER, NONE_KNOWN)
     assert read.state is SlurmState.RUNNING
     assert read.allocation.as_dict() == {"n1": 2, "n10": 1, "n2": 4}
@@ -88,12 +88,12 @@ def test_a_running_job(job: dict[str, Any]) -> None:
     assert (read.restarts, read.requeue, read.per_job_gpus) == (2, True, True)
 
 
-def test_what_the_submit_plugin_asks_for_in_total_is_in_no_placements_way() -> None:
+def test_the_total_requested_by_the_submit_plugin_does_not_limit_placements() -> None:
     pending_record = {**OLD, "job_state": "PENDING", "required_nodes": "", "nodes": ""}
     assert not job_reading(pending_record, ORDER, NONE_KNOWN).per_job_gpus
 
 
-def test_a_job_placed_in_one_of_its_partitions_still_asks_for_all() -> None:
+def test_a_job_placed_in_one_of_its_partitions_still_requests_all() -> None:
     def partition(now: str, state: str = "PENDING") -> str:
         comment = "hops:reqs=1 #hops-partitions=short,main>main"
         job = {**OLD, "job_state": state, "comment": comment, "partition": now}
@@ -104,7 +104,7 @@ def test_a_job_placed_in_one_of_its_partitions_still_asks_for_all() -> None:
     assert partition("other") == "other"  # the owner has changed it since
 
 
-def test_a_job_placed_with_a_shorter_time_limit_still_asks_for_its_own() -> None:
+def test_a_job_placed_with_a_shorter_time_limit_still_requests_its_own() -> None:
     def limit(minutes: int, comment: str, state: str = "PENDING") -> float | None:
         job = {**OLD, "job_state": state, "comment": comment, "time_limit": minutes}
         return job_reading(job, ORDER, NONE_KNOWN).time_limit_seconds
@@ -118,7 +118,7 @@ def test_a_job_placed_with_a_shorter_time_limit_still_asks_for_its_own() -> None
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "expected"),
+    ("exit_code", "code_and_signal"),
     [
         (85 << 8, (85, 0)),
         (10, (0, 10)),
@@ -127,9 +127,9 @@ def test_a_job_placed_with_a_shorter_time_limit_still_asks_for_its_own() -> None
         ({"return_code": plain(0), "signal": {"signal_id": 9}}, (0, 9)),
     ],
 )
-def test_exit_codes(exit_code: object, expected: tuple[int, int]) -> None:
+def test_exit_codes_are_parsed(exit_code: object, code_and_signal: tuple[int, int]) -> None:
     read = job_reading({**OLD, "job_state": "FAILED", "exit_code": exit_code}, ORDER, NONE_KNOWN)
-    assert (read.exit_code, read.exit_signal) == expected
+    assert (read.exit_code, read.exit_signal) == code_and_signal
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_exit_codes(exit_code: object, expected: tuple[int, int]) -> None:
         ([], SlurmState.OTHER),
     ],
 )
-def test_states(words: list[str], state: SlurmState) -> None:
+def test_states_are_parsed(words: list[str], state: SlurmState) -> None:
     assert slurm_state(tuple(words)) is state
 
 
@@ -164,7 +164,9 @@ def test_states(words: list[str], state: SlurmState) -> None:
         ({"priority": 0, "eligible_time": 5000}, Hold.HOPS, 5000.0),
     ],
 )
-def test_holds_and_begin_times(changes: dict[str, Any], hold: Hold, begin: float) -> None:
+def test_holds_and_begin_times_are_parsed(
+    changes: dict[str, Any], hold: Hold, begin: float
+) -> None:
     """The two minutes after the requeue of a restarted job are set by Slurm, not by its owner."""
     read = job_reading({**OLD, "job_state": "PENDING", "nodes": "", **changes}, ORDER, NONE_KNOWN)
     assert (read.hold, read.begin) == (hold, begin)
@@ -184,18 +186,18 @@ def test_holds_and_begin_times(changes: dict[str, Any], hold: Hold, begin: float
         ("", []),
     ],
 )
-def test_gres(text: str, gpus: list[tuple[str, int, tuple[int, ...]]]) -> None:
+def test_gres_are_parsed(text: str, gpus: list[tuple[str, int, tuple[int, ...]]]) -> None:
     assert gpus_in(text) == gpus
 
 
-def test_heterogeneous_jobs_are_not_ours() -> None:
+def test_heterogeneous_jobs_are_ignored() -> None:
     assert is_hops_job(OLD)
     assert is_hops_job(NEW)
     assert not is_hops_job({**NEW, "het_job_id": plain(7)})
     assert not is_hops_job({**OLD, "comment": "see xhops:reqs=2"})
 
 
-def test_a_job_whose_options_make_the_parser_raise_is_set_aside(
+def test_a_job_whose_options_crash_the_parser_is_set_aside(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def raise_error(_: str) -> None:
@@ -219,12 +221,12 @@ def test_a_job_whose_options_make_the_parser_raise_is_set_aside(
         assert "ValueError: planted" in read.bar
 
 
-def test_answer_without_ids_is_an_error() -> None:
+def test_an_answer_without_ids_is_an_error() -> None:
     with pytest.raises(SlurmError, match="job_id"):
         job_reading({"name": "x"}, ORDER, NONE_KNOWN)
 
 
-def test_nodes() -> None:
+def test_nodes_are_parsed() -> None:
     text = "\n".join(
         f"NodeName={name} CPUTot=64 {gres} State={state} Partitions=main,big {extra_fields}"
         for name, gres, state, extra_fields in [
@@ -252,7 +254,7 @@ def test_nodes() -> None:
     assert len(node_readings(records(text), ["big"])[0]) == 8
 
 
-def test_the_next_reservation_of_each_node() -> None:
+def test_the_next_reservation_of_each_node_is_parsed() -> None:
     line = "ReservationName={} StartTime={} EndTime=2030-01-01T00:00:00 Nodes={} Flags=MAINT"
     text = "\n".join(
         [
@@ -262,18 +264,18 @@ def test_the_next_reservation_of_each_node() -> None:
             line.format("licences", "2026-03-01T08:00:00", "(null)"),
         ]
     )
-    now = datetime(2026, 2, 1, tzinfo=UTC).timestamp()
+    midnight = datetime(2026, 2, 1, tzinfo=UTC).timestamp()
     march, april = (datetime(2026, month, 1, 8).astimezone().timestamp() for month in (3, 4))
-    assert reserved_from(records(text), now) == {"n0": march, "n1": march, "n2": april}
-    assert reserved_from(records("No reservations in the system\n"), now) == {}
+    assert reserved_from(records(text), midnight) == {"n0": march, "n1": march, "n2": april}
+    assert reserved_from(records("No reservations in the system\n"), midnight) == {}
     end = datetime(2030, 1, 1).astimezone().timestamp()
-    assert reserved_until(records(text), now) == {"n0": end, "n1": end, "n2": end}
+    assert reserved_until(records(text), midnight) == {"n0": end, "n1": end, "n2": end}
     assert reserved_until(records(text), end) == {}
     with pytest.raises(SlurmError, match="'soon' is not a time"):
-        reserved_from(records(line.format("odd", "soon", "n0")), now)
+        reserved_from(records(line.format("odd", "soon", "n0")), midnight)
 
 
-def test_a_glance() -> None:
+def test_a_poll_is_parsed() -> None:
     text = """\
 7|7|N/A|PENDING|4294901757|2|2026-11-23T10:00:00|2026-11-23T10:00:00|Resources|
 8|8|N/A|PENDING|0|0|2026-11-23T10:00:00|N/A|JobHeldUser|
@@ -292,7 +294,7 @@ def test_a_glance() -> None:
     assert states_by_job[JobId("17_4")].state is SlurmState.RUNNING
 
 
-def test_a_job_that_slurm_could_not_launch_says_so() -> None:
+def test_a_failed_launch_is_parsed() -> None:
     held_record = OLD | {"job_state": "PENDING", "priority": 0, "nodes": "", "gres_detail": []}
     for description, has_failed in [
         ("launch failed requeued held", True),
@@ -330,7 +332,7 @@ LEFT_BY_REQUEUEHOLD = {
         ({"job_state": "SPECIAL_EXIT"}, False),
     ],
 )
-def test_what_scontrol_requeuehold_leaves_is_a_persons_hold(
+def test_a_job_after_scontrol_requeuehold_is_held_by_a_person(
     changes: dict[str, Any], requeued_held: bool
 ) -> None:
     reading = job_reading({**LEFT_BY_REQUEUEHOLD, **changes}, ORDER, NONE_KNOWN)

@@ -29,7 +29,7 @@ from hopsd.slurm.apply import SlurmPort
 pytestmark = pytest.mark.live
 
 
-def test_even_shapes(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_even_shapes_run_as_planned(cluster: PrivateCluster, port: SlurmPort) -> None:
     jobs = [submit(cluster) for _ in range(5)]
     steps = [
         start(jobs[0], n0=1),
@@ -52,7 +52,7 @@ def test_even_shapes(cluster: PrivateCluster, port: SlurmPort) -> None:
         ([], {"n4": 4, "n5": 1}),
     ],
 )
-def test_uneven_shape_beside_others(
+def test_an_uneven_shape_runs_beside_others(
     cluster: PrivateCluster,
     port: SlurmPort,
     placements_beside: list[dict[str, int]],
@@ -65,14 +65,14 @@ def test_uneven_shape_beside_others(
     assert_runs_as_planned(port, port.apply(steps))
 
 
-def test_two_uneven_jobs_that_share_a_node(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_two_uneven_jobs_share_a_node(cluster: PrivateCluster, port: SlurmPort) -> None:
     """The second job fills what the first one leaves on n1."""
     first, second = submit(cluster), submit(cluster)
     steps = [start(second, n1=5, n2=2), start(first, n0=8, n1=3)]
     assert_runs_as_planned(port, port.apply(steps))
 
 
-def test_uneven_to_even_to_uneven(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_a_job_moves_from_uneven_to_even_and_back(cluster: PrivateCluster, port: SlurmPort) -> None:
     job = submit(cluster)
     for step in (
         start(job, n0=8, n1=2),
@@ -85,7 +85,7 @@ def test_uneven_to_even_to_uneven(cluster: PrivateCluster, port: SlurmPort) -> N
     assert reading(port, job).restarts == 4
 
 
-def test_moves_within_one_node(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_a_job_moves_within_one_node(cluster: PrivateCluster, port: SlurmPort) -> None:
     """Right after the stop, slurmd would take the job's new credential for the revoked one."""
     job = submit(cluster, script="trap 'exit 85' USR1; sleep 600 & wait")
     assert_runs_as_planned(port, port.apply([start(job, n0=1)]))
@@ -107,7 +107,7 @@ def test_cores_follow_the_gpus(cluster: PrivateCluster, adapter: Adapter) -> Non
         assert int(cluster.run("squeue", "--noheader", "--format=%C", "--job", job)) == cores
 
 
-def test_shape_that_slurm_would_not_give_is_never_released(
+def test_a_shape_that_slurm_would_not_give_is_never_released(
     cluster: PrivateCluster, port: SlurmPort
 ) -> None:
     job = submit(cluster)
@@ -118,7 +118,7 @@ def test_shape_that_slurm_would_not_give_is_never_released(
     assert reading(port, job).restarts == 0
 
 
-def test_taken_gpus_are_not_waited_for(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_taken_gpus_are_not_awaited(cluster: PrivateCluster, port: SlurmPort) -> None:
     foreign = submit(cluster, "--gres=gpu:6", "--nodelist=n0", comment=None)
     wait_until(lambda: port.read().nodes[0].foreign_gpus == 6)
     job, competitor = submit(cluster), submit(cluster)
@@ -128,7 +128,7 @@ def test_taken_gpus_are_not_waited_for(cluster: PrivateCluster, port: SlurmPort)
     assert foreign not in {j.id for j in port.read().jobs}
 
 
-def test_outcomes_come_in_the_order_of_the_steps(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_outcomes_are_in_the_order_of_the_steps(cluster: PrivateCluster, port: SlurmPort) -> None:
     first, cancelled_job, third = submit(cluster), submit(cluster), submit(cluster)
     cluster.run("scancel", cancelled_job)
     steps = [start(third, n0=8, n1=1), preempt(cancelled_job), start(first, n2=1), hold(third)]
@@ -137,7 +137,7 @@ def test_outcomes_come_in_the_order_of_the_steps(cluster: PrivateCluster, port: 
     assert statuses(outcomes) == [OutcomeStatus.DONE, OutcomeStatus.GONE, OutcomeStatus.DONE]
 
 
-def test_what_there_is_no_time_for_stays_held_and_starts_with_the_next_plan(
+def test_starts_without_time_left_stay_held_until_the_next_plan(
     cluster: PrivateCluster, port: SlurmPort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hopsd.slurm.steps.place._AT_ONCE", 2)
@@ -152,12 +152,12 @@ def test_what_there_is_no_time_for_stays_held_and_starts_with_the_next_plan(
     assert statuses(port.apply(steps[2:])) == [success, success]
 
 
-def test_unknown_job_is_gone(port: SlurmPort) -> None:
+def test_an_unknown_job_is_gone(port: SlurmPort) -> None:
     outcomes = port.apply([start(JobId("999999"), n0=1), preempt(JobId("999998"))])
     assert statuses(outcomes) == [OutcomeStatus.GONE, OutcomeStatus.GONE]
 
 
-def test_given_back_job_starts_by_itself(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_a_released_job_starts_by_itself(cluster: PrivateCluster, port: SlurmPort) -> None:
     """It had an uneven placement before, so that all remains of that must be removed."""
     job = submit(cluster)
     port.apply([start(job, n0=8, n1=2)])
@@ -172,7 +172,7 @@ def test_given_back_job_starts_by_itself(cluster: PrivateCluster, port: SlurmPor
 
 
 @pytest.mark.parametrize("placed_before", [False, True])
-def test_given_back_job_keeps_its_type_and_memory(
+def test_a_released_job_keeps_its_type_and_memory(
     cluster: PrivateCluster, port: SlurmPort, *, placed_before: bool
 ) -> None:
     """Slurm refused both: no type after a type (22.05), and memory per GPU without GPUs (26.05)."""
@@ -191,7 +191,7 @@ def test_given_back_job_keeps_its_type_and_memory(
     assert "MemPerTres=gres" in cluster.run("scontrol", "show", "job", job)
 
 
-def test_given_back_job_larger_than_any_node_starts_by_itself(
+def test_a_released_job_larger_than_any_node_starts_by_itself(
     cluster: PrivateCluster, port: SlurmPort
 ) -> None:
     job = submit(cluster, comment="hops:reqs=10")

@@ -56,7 +56,7 @@ def pyslurm_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[int, ...] | N
         (PortName.SHADOW, None, "shadow", "reads through scontrol"),
     ],
 )
-def test_choice(
+def test_auto_chooses_pyslurm_if_it_fits(
     pyslurm_of: Callable[[tuple[int, ...] | None], None],
     name: PortName,
     pyslurm_version: tuple[int, ...] | None,
@@ -70,7 +70,7 @@ def test_choice(
 
 
 @pytest.mark.parametrize("pyslurm_version", [(24, 11, 5), None])
-def test_demanded_but_unfit(
+def test_a_required_pyslurm_that_does_not_fit_is_an_error(
     pyslurm_of: Callable[[tuple[int, ...] | None], None], pyslurm_version: tuple[int, ...] | None
 ) -> None:
     pyslurm_of(pyslurm_version)
@@ -100,7 +100,7 @@ def test_settings_come_from_the_configuration() -> None:
     assert settings.kept_cores == 2
 
 
-def test_a_long_kill_wait_prolongs_the_stop_timeout() -> None:
+def test_a_long_kill_wait_extends_the_stop_timeout() -> None:
     """Regression: a job that Slurm kills only after 90 s was given up after 60 s."""
     seconds = port_choice.kill_wait(Site())
     assert seconds == 90.0

@@ -1,4 +1,4 @@
-"""Nodes that Slurm switches off when idle, such as all of a cloud's: it wakes them for a job."""
+"""Nodes that Slurm switches off when idle, such as cloud nodes: it wakes them for a job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def saving() -> Iterator[PrivateCluster]:
         yield cluster
 
 
-def test_a_node_that_is_switched_off_is_given_to_a_job_and_woken(saving: PrivateCluster) -> None:
+def test_a_node_that_is_switched_off_is_woken_for_a_job(saving: PrivateCluster) -> None:
     port = SlurmPort(make_adapter("scontrol", saving), SETTINGS)
     saving.run("scontrol", "update", "nodename=n1", "state=power_down_force")
     saving.stop_slurmd("n1")

@@ -1,4 +1,4 @@
-"""What a measuring run needs of Slurm besides a placement: its mark, and the way back after it."""
+"""What a measuring run needs from Slurm besides a placement: its mark, and the requeue after it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_job_learns_how_many_iterations_to_measure(
     assert environment_file.read_text() == "20-1\n"
 
 
-def test_runs_with_the_same_comment_follow_one_another(
+def test_runs_with_the_same_comment_can_follow_each_other(
     cluster: PrivateCluster, port: SlurmPort
 ) -> None:
     for node in ("n0", "n1"):
@@ -50,10 +50,10 @@ def test_runs_with_the_same_comment_follow_one_another(
 
 
 @pytest.mark.parametrize("code", [3, 0])
-def test_what_ended_goes_back_once_and_runs_again_only_when_placed(
+def test_an_ended_run_is_requeued_once_and_runs_again_only_when_placed(
     cluster: PrivateCluster, port: SlurmPort, code: int
 ) -> None:
-    """Even with exit code 0: `train.py | tee log` returns it, whatever happened on one GPU."""
+    """This also holds for exit code 0: `train.py | tee log` returns it even if train.py failed."""
     end_state = SlurmState.FAILED if code else SlurmState.COMPLETED
     job = submit(cluster, script=f"sleep 2; exit {code}")
     port.apply([profile(job, n0=1)])
@@ -70,24 +70,26 @@ def test_what_ended_goes_back_once_and_runs_again_only_when_placed(
     assert statuses(port.apply([put_back(job)])) == [OutcomeStatus.GONE]
 
 
-def test_a_failed_profile_run_is_no_end_for_the_jobs_that_wait_for_it(
+def test_a_failed_profile_run_does_not_end_the_wait_of_dependent_jobs(
     cluster: PrivateCluster, port: SlurmPort
 ) -> None:
     parent = submit(cluster, script="sleep 2; exit 3")
-    after = submit(cluster, f"--dependency=afterany:{parent}", script="sleep 600")
+    dependent_job = submit(cluster, f"--dependency=afterany:{parent}", script="sleep 600")
     assert not reading(port, parent).is_awaited, "hops keeps the one that waits"
     port.apply([profile(parent, n0=1)])
     wait_until(lambda: reading(port, parent).state is SlurmState.FAILED)
-    assert reading(port, after).dependency
+    assert reading(port, dependent_job).dependency
     port.apply([put_back(parent)])
     wait_until(lambda: reading(port, parent).state is SlurmState.PENDING)
-    assert reading(port, after).dependency
+    assert reading(port, dependent_job).dependency
     port.apply([Step(parent, StepKind.START, target=Allocation.of({"n1": 1}))])
     wait_until(lambda: reading(port, parent).state is SlurmState.FAILED)
-    assert not reading(port, after).dependency
+    assert not reading(port, dependent_job).dependency
 
 
-def test_a_job_that_plain_slurm_waits_for_says_so(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_a_job_that_plain_jobs_depend_on_is_marked(
+    cluster: PrivateCluster, port: SlurmPort
+) -> None:
     parent = submit(cluster, script="sleep 600")
     later = submit(cluster, f"--dependency=afterok:{parent}", comment=None, script="sleep 1")
     assert reading(port, parent).is_awaited
@@ -95,7 +97,7 @@ def test_a_job_that_plain_slurm_waits_for_says_so(cluster: PrivateCluster, port:
     wait_until(lambda: not reading(port, parent).is_awaited)
 
 
-def test_what_was_cancelled_is_not_run_again(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_a_cancelled_run_does_not_run_again(cluster: PrivateCluster, port: SlurmPort) -> None:
     job = submit(cluster, script="sleep 600")
     port.apply([profile(job, n0=1)])
     cluster.run("scancel", job)

@@ -31,7 +31,7 @@ def pyslurm(cluster: PrivateCluster) -> PyslurmAdapter:
     return adapter
 
 
-def test_one_node_needs_no_command(
+def test_single_requests_run_no_command(
     cluster: PrivateCluster, pyslurm: PyslurmAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = submit(cluster)
@@ -50,7 +50,7 @@ def test_one_node_needs_no_command(
     assert reading(pyslurm, job).marks == ""
 
 
-def test_refusals_carry_slurms_words(cluster: PrivateCluster, pyslurm: PyslurmAdapter) -> None:
+def test_refusals_contain_slurms_words(cluster: PrivateCluster, pyslurm: PyslurmAdapter) -> None:
     job, unknown_job = submit(cluster), JobId("999999")
     with pytest.raises(SlurmError, match="update 999999: Invalid job id"):
         pyslurm.hold(unknown_job)
@@ -64,7 +64,7 @@ def test_refusals_carry_slurms_words(cluster: PrivateCluster, pyslurm: PyslurmAd
         pyslurm.signal(job, "NOTHING", SignalScope.BATCH)
 
 
-def test_no_answer_is_told_from_a_refusal(pyslurm: PyslurmAdapter, tmp_path: Path) -> None:
+def test_an_outage_is_distinguished_from_a_refusal(pyslurm: PyslurmAdapter, tmp_path: Path) -> None:
     with running_cluster(nodes=[NodeSpec("v100")]) as cluster:
         job = submit(cluster)
         adapter = make_adapter("pyslurm", cluster)
@@ -75,7 +75,7 @@ def test_no_answer_is_told_from_a_refusal(pyslurm: PyslurmAdapter, tmp_path: Pat
             adapter.hold(job)
 
 
-def test_gpus_asked_without_the_plugin_are_cleared(pyslurm: PyslurmAdapter) -> None:
+def test_gpus_requested_without_the_plugin_are_cleared(pyslurm: PyslurmAdapter) -> None:
     """modify() cannot clear --gpus, and Slurm refuses another request beside it."""
     with running_cluster(nodes=[NodeSpec("v100")] * 2, plugin=False) as cluster:
         port = SlurmPort(make_adapter("pyslurm", cluster), replace(SETTINGS, grace_seconds=1.0))
@@ -84,14 +84,16 @@ def test_gpus_asked_without_the_plugin_are_cleared(pyslurm: PyslurmAdapter) -> N
         assert_runs_as_planned(port, port.apply([move(job, n1=4)]))
 
 
-def test_loads_only_where_it_can_reach_slurm(pyslurm: PyslurmAdapter, tmp_path: Path) -> None:
+def test_pyslurm_loads_only_where_it_can_reach_slurm(
+    pyslurm: PyslurmAdapter, tmp_path: Path
+) -> None:
     environment = {"SLURM_CONF": str(tmp_path / "slurm.conf")}
     missing = SlurmCommands(timeout_seconds=3.0, environment=environment)
     with pytest.raises(SlurmError, match="pyslurm does not load"):
         load_pyslurm(missing)
 
 
-def test_it_reads_what_the_commands_read(pyslurm: PyslurmAdapter) -> None:
+def test_pyslurm_reads_what_the_commands_read(pyslurm: PyslurmAdapter) -> None:
     """This includes GRES counts that pyslurm itself cannot read."""
     nodes = [NodeSpec("a100", features=("hbm", "ib"), gres=("VRAM:40G",))]
     with running_cluster(nodes=nodes, extra_conf=["GresTypes=gpu,VRAM"]) as cluster:

@@ -20,6 +20,6 @@ class EndRecord:
     exit_code, exit_code_signal = 3, 9
 
 
-def test_a_job_whose_exit_code_slurm_does_not_tell_is_read_like_one_that_ended_well() -> None:
+def test_a_job_without_an_exit_code_is_read_as_completed() -> None:
     assert _exit(_exit_code(Session())) == (0, 0)
     assert _exit(_exit_code(EndRecord())) == (3, 9)

@@ -66,8 +66,8 @@ KINDS = {
 
 @pytest.fixture(scope="module", params=KINDS)
 def racks(request: pytest.FixtureRequest) -> Iterator[tuple[str, PrivateCluster]]:
-    conf, files, since = KINDS[request.param]
-    if slurm_release() < since:
+    conf, files, first_release = KINDS[request.param]
+    if slurm_release() < first_release:
         pytest.skip(f"this Slurm has no topology of this kind: {request.param}")
     with running_cluster(
         nodes=[NodeSpec("a100", 4, 8)] * 6, extra_conf=conf, extra_files=files
@@ -105,13 +105,13 @@ def site(request: pytest.FixtureRequest, racks: tuple[str, PrivateCluster]) -> I
     clean(cluster)
 
 
-def test_the_nodes_racks_are_read(site: Site) -> None:
+def test_racks_of_nodes_are_read(site: Site) -> None:
     reading = site.adapter.read()
     leaves = {node.name: node.switches[-1] for node in reading.nodes}
     word = "b" if site.blocks else "s"
     assert leaves == {f"n{i}": f"{word}{i // 2}" for i in range(6)}
-    expected = SeveralBlocks.EVEN if site.several else SeveralBlocks.NONE
-    assert reading.several_blocks is (expected if site.blocks else SeveralBlocks.ANY)
+    expected_support = SeveralBlocks.EVEN if site.several else SeveralBlocks.NONE
+    assert reading.several_blocks is (expected_support if site.blocks else SeveralBlocks.ANY)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ class Wish:
     leaves: int
 
 
-def test_jobs_bound_to_racks_run_as_they_wish_and_print_their_address(site: Site) -> None:
+def test_rack_bound_jobs_run_as_requested_and_print_their_address(site: Site) -> None:
     """Together the jobs need all six nodes: none is refused, whatever the topology."""
     wishes = [
         Wish("--nodes=2 --gpus-per-node=4", "hops:reqs=8;segment=2;preempt=no", 2, 1),
@@ -167,7 +167,7 @@ def test_jobs_bound_to_racks_run_as_they_wish_and_print_their_address(site: Site
         assert "." in address
 
 
-def test_segments_over_all_racks(site: Site) -> None:
+def test_segments_may_span_all_racks(site: Site) -> None:
     if not site.several:
         pytest.skip("this Slurm takes no named nodes of several blocks")
     wish = Wish("--nodes=2 --gpus-per-node=4", "hops:reqs=24;segment=2;preempt=no", 6, 3)

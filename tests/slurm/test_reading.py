@@ -1,4 +1,4 @@
-"""What hops reads from a live cluster, whatever its users write into their jobs."""
+"""Readings of a live cluster are right whatever users write into their jobs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from hopsd.slurm.scontrol import ScontrolAdapter
 pytestmark = pytest.mark.live
 
 
-def test_nodes(cluster: PrivateCluster, adapter: Adapter) -> None:
-    before = time.time()
+def test_nodes_are_read(cluster: PrivateCluster, adapter: Adapter) -> None:
+    start_time = time.time()
     read = adapter.read()
-    assert before - 1 <= read.now <= time.time() + 1
+    assert start_time - 1 <= read.now <= time.time() + 1
     assert [(n.name, n.gpu_type, n.gpus, n.cores, n.usable) for n in read.nodes] == [
         *((f"n{i}", "rtx3090", 8, 32, True) for i in range(4)),
         *((f"n{i}", "v100", 4, 32, True) for i in (4, 5)),
@@ -34,8 +34,8 @@ def test_nodes(cluster: PrivateCluster, adapter: Adapter) -> None:
     assert f"{major}.{minor}" in cluster.run("scontrol", "--version")
 
 
-def test_a_pending_job(cluster: PrivateCluster, adapter: Adapter) -> None:
-    before = int(time.time())
+def test_a_pending_job_is_read(cluster: PrivateCluster, adapter: Adapter) -> None:
+    start_time = int(time.time())
     job = reading(adapter, submit(cluster, "--time=90", "--job-name=train", uid=NOBODY))
     assert (job.user, job.uid, job.name) == ("nobody", NOBODY, "train")
     assert (job.state, job.hold, job.dependency) == (SlurmState.PENDING, Hold.HOPS, False)
@@ -43,11 +43,11 @@ def test_a_pending_job(cluster: PrivateCluster, adapter: Adapter) -> None:
     assert (job.begin, job.start, job.end, job.restarts) == (0, 0, 0, 0)
     assert job.time_limit_seconds == 5400
     assert job.requeue
-    assert before <= job.submit <= time.time()
+    assert start_time <= job.submit <= time.time()
     assert not job.allocation
 
 
-def test_a_running_job(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_a_running_job_is_read(cluster: PrivateCluster, port: SlurmPort) -> None:
     job = submit(cluster)
     port.apply([start(job, n0=3, n1=3)])
     read = reading(port, job)
@@ -70,14 +70,14 @@ def test_a_running_job(cluster: PrivateCluster, port: SlurmPort) -> None:
         "]}, {",
     ],
 )
-def test_odd_names_stay_names(cluster: PrivateCluster, adapter: Adapter, name: str) -> None:
+def test_odd_names_are_read_unchanged(cluster: PrivateCluster, adapter: Adapter, name: str) -> None:
     job = submit(cluster, f"--job-name={name}", uid=NOBODY)
     [read] = [j for j in adapter.read().jobs if not j.state.finished]
     assert read.id == job
     assert (read.name, read.state, read.hold) == (name, SlurmState.PENDING, Hold.HOPS)
 
 
-def test_a_glance_tells_what_a_reading_does(
+def test_a_poll_agrees_with_a_reading(
     cluster: PrivateCluster, adapter: Adapter, port: SlurmPort
 ) -> None:
     runs, requeued_job, waits, user_held_job = (submit(cluster, uid=NOBODY) for _ in range(4))
@@ -120,7 +120,7 @@ def test_only_hops_jobs_are_read(cluster: PrivateCluster, adapter: Adapter) -> N
     assert {n.name: n.foreign_gpus for n in read.nodes if n.foreign_gpus} == {"n1": 3, "n4": 2}
 
 
-def test_owner_holds_and_lets_go(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_an_owner_holds_and_releases(cluster: PrivateCluster, port: SlurmPort) -> None:
     job = submit(cluster, uid=NOBODY)
     assert as_user(cluster, NOBODY, "scontrol", "hold", job).returncode == 0
     assert reading(port, job).hold is Hold.USER
@@ -133,11 +133,13 @@ def test_owner_holds_and_lets_go(cluster: PrivateCluster, port: SlurmPort) -> No
     assert statuses(port.apply([start(job, n0=1)])) == [OutcomeStatus.DONE]
 
 
-def test_submitted_as_held(cluster: PrivateCluster, adapter: Adapter) -> None:
+def test_a_job_submitted_with_hold_is_held_by_its_user(
+    cluster: PrivateCluster, adapter: Adapter
+) -> None:
     assert reading(adapter, submit(cluster, "--hold", uid=NOBODY)).hold is Hold.USER
 
 
-def test_dependency(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_dependencies_are_evaluated(cluster: PrivateCluster, port: SlurmPort) -> None:
     """Slurm itself does not evaluate the dependencies of a held job."""
     first = submit(cluster)
     after_any = submit(cluster, f"--dependency=afterany:{first}")
@@ -156,17 +158,17 @@ def test_dependency(cluster: PrivateCluster, port: SlurmPort) -> None:
     assert statuses(port.apply([start(after_any, n0=1)])) == [OutcomeStatus.DONE]
 
 
-def test_begin_time_is_the_users(cluster: PrivateCluster, port: SlurmPort) -> None:
-    before = time.time()
+def test_begin_times_belong_to_the_user(cluster: PrivateCluster, port: SlurmPort) -> None:
+    start_time = time.time()
     job = submit(cluster, "--begin=now+1hour")
-    assert before - 1 <= reading(port, job).begin - 3600 <= time.time() + 1
+    assert start_time - 1 <= reading(port, job).begin - 3600 <= time.time() + 1
     [outcome] = port.apply([start(job, n0=1)])
     assert outcome.status is OutcomeStatus.FAILED
     assert "begin" in outcome.error
 
 
 @pytest.mark.parametrize("state", ["drain", "down"])
-def test_lost_node(cluster: PrivateCluster, port: SlurmPort, state: str) -> None:
+def test_a_lost_node_returns(cluster: PrivateCluster, port: SlurmPort, state: str) -> None:
     """A node that is down returns when its slurmd registers (ReturnToService=2): three tries."""
     update = ("scontrol", "update", "nodename=n0", f"state={state}", "reason=State=IDLE test")
     for _ in range(3):
@@ -180,7 +182,7 @@ def test_lost_node(cluster: PrivateCluster, port: SlurmPort, state: str) -> None
     assert outcome.status is OutcomeStatus.FAILED
 
 
-def test_ended_jobs_stay_readable(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_ended_jobs_remain_readable(cluster: PrivateCluster, port: SlurmPort) -> None:
     good, bad = submit(cluster, script="sleep 1"), submit(cluster, script="sleep 1; exit 7")
     port.apply([start(good, n0=1), start(bad, n1=1)])
     wait_until(lambda: all(reading(port, j).state.finished for j in (good, bad)))
@@ -195,7 +197,7 @@ def test_ended_jobs_stay_readable(cluster: PrivateCluster, port: SlurmPort) -> N
     assert not ended_reading.allocation
 
 
-def test_partitions(cluster: PrivateCluster) -> None:
+def test_only_hopsds_partitions_are_read(cluster: PrivateCluster) -> None:
     job = submit(cluster)
     other_partition = ScontrolAdapter(cluster.commands(), partitions=["other"]).read()
     assert (other_partition.nodes, other_partition.jobs) == ((), ())
@@ -204,7 +206,7 @@ def test_partitions(cluster: PrivateCluster) -> None:
     assert job in {j.id for j in read.jobs}
 
 
-def test_controller_stopped_killed_and_back(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_a_stopped_or_killed_controller_recovers(cluster: PrivateCluster, port: SlurmPort) -> None:
     job = submit(cluster)
     port.apply([start(job, n0=2)])
     held_job = submit(cluster)

@@ -85,7 +85,7 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-def test_each_is_asked_about_once(site: Site) -> None:
+def test_each_script_is_requested_once(site: Site) -> None:
     site.has("1", b"#!/bin/sh\r\nhops-0123456789abcdef\n\xff")
     site.has("2", b"#!/bin/sh\n")
     jobs = [replace(JOB, id=JobId(number)) for number in "123"]
@@ -97,7 +97,7 @@ def test_each_is_asked_about_once(site: Site) -> None:
     assert site.script_calls == ["1", "2", "3"]
 
 
-def test_what_a_busy_slurm_has_no_time_for_is_read_at_the_next_look(site: Site) -> None:
+def test_scripts_that_a_busy_slurm_has_no_time_for_are_read_later(site: Site) -> None:
     """Regression: thousands of scripts after a start, at 0.06 s each, blocked hopsd for minutes."""
     jobs = [replace(JOB, id=JobId(number)) for number in "12345"]
     for job in jobs:
@@ -119,7 +119,7 @@ def test_while_slurm_is_away_no_script_counts_as_empty(site: Site) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["full", "shut"])
-def test_a_script_that_could_not_be_written_is_asked_about_again(site: Site, trouble: str) -> None:
+def test_a_script_that_could_not_be_written_is_requested_again(site: Site, trouble: str) -> None:
     """On a full disk, all jobs would get the same hash, for their whole lives."""
     site.has("1", b"#!/bin/sh\n")
     site.mark(trouble, is_set=True)
@@ -129,13 +129,15 @@ def test_a_script_that_could_not_be_written_is_asked_about_again(site: Site, tro
     assert len(site.scripts.for_jobs([JOB], learn=True)["1"]) == 12
 
 
-def test_no_folder_for_scripts_is_told(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_temporary_folder_is_reported(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/nowhere")
     with pytest.raises(SlurmUnavailableError, match="/nowhere"):
         site.scripts.for_jobs([JOB], learn=True)
 
 
-def test_who_ended_is_read_first_and_who_runs_last(site: Site) -> None:
+def test_scripts_of_ended_jobs_are_read_first_and_of_running_jobs_last(site: Site) -> None:
     """Slurm forgets ended jobs within minutes; running jobs stay where they are."""
     states = {"1": SlurmState.RUNNING, "2": SlurmState.PENDING, "3": SlurmState.COMPLETED}
     site.scripts.for_jobs(
@@ -154,7 +156,7 @@ def test_users_take_turns(site: Site) -> None:
     assert site.script_calls == ["1", "4", "2", "5", "3"]
 
 
-def test_while_steps_are_applied_no_script_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_script_is_read_while_steps_are_applied(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: each reading took ten seconds longer, during which moving jobs were stopped."""
     commands = CannedCommands()
     job = {"job_id": 1, "comment": "hops:reqs=1", "job_state": "PENDING", "partition": "main"}

@@ -75,7 +75,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
         yield scontrol_session
 
 
-def test_one_process_carries_out_all_and_ends(session: Session) -> None:
+def test_one_process_handles_all_requests_and_ends(session: Session) -> None:
     session.run("update", "jobid=1", "reqnodelist=n[0-3],n7", "tresPerJob=")
     session.run("update", "jobid=17_[0-4]", "priority=0")
     session.close()
@@ -87,7 +87,7 @@ def test_one_process_carries_out_all_and_ends(session: Session) -> None:
     ]
 
 
-def test_a_refusal_is_that_requests_alone(session: Session) -> None:
+def test_a_refusal_concerns_only_its_request(session: Session) -> None:
     session.run("update", "jobid=1")
     with pytest.raises(SlurmError, match="no such job") as error:
         session.run("update", "99")
@@ -96,7 +96,7 @@ def test_a_refusal_is_that_requests_alone(session: Session) -> None:
     assert session.log.count("begun") == 1
 
 
-def test_a_warning_is_no_refusal(session: Session) -> None:
+def test_a_warning_is_not_a_refusal(session: Session) -> None:
     """Only the exit code of the same request decides, and only for an update."""
     session.run("update", "jobid=1", "warned")
     assert session.log[-1] == "once 'update' 'jobid=1' 'warned'"
@@ -104,7 +104,7 @@ def test_a_warning_is_no_refusal(session: Session) -> None:
         session.run("write", "warned")
 
 
-def test_one_request_may_have_less_time_than_the_others(session: Session) -> None:
+def test_a_request_may_have_a_shorter_time_out(session: Session) -> None:
     with pytest.raises(SlurmUnavailableError, match="no answer within 1 s"):
         session.run("update", "jobid=1", "silence", seconds=1.0)
     session.run("update", "jobid=2")
@@ -122,19 +122,19 @@ def test_a_refusal_after_a_wait_for_slurmdbd_is_not_waited_for_again(session: Se
     ["comment=a b", "comment=a\nrelease 7", "comment='a", 'comment="a"', "comment=\\x", "comment=é",
      "comment=\t", "comment=a\x0bb", "!!", ""],
 )  # fmt: skip
-def test_text_of_a_user_is_one_word_of_a_process_of_its_own(session: Session, word: str) -> None:
+def test_text_of_a_user_is_one_argument_of_a_separate_process(session: Session, word: str) -> None:
     session.run("update", "jobid=1", word)
     assert session.log == [f"once 'update' 'jobid=1' {word!r}"]
 
 
-def test_a_line_longer_than_scontrol_reads_goes_alone(session: Session) -> None:
+def test_a_line_too_long_for_scontrol_is_sent_separately(session: Session) -> None:
     """Without readline, scontrol takes such a line for the end of its input (22.05 to 26.05)."""
     jobs = ",".join(map(str, range(10_000, 11_000)))
     session.run("update", jobs)
     assert session.log == [f"once 'update' '{jobs}'"]
 
 
-def test_an_answer_cannot_pretend_to_be_the_end_of_another(session: Session) -> None:
+def test_an_answer_cannot_fake_the_end_of_another(session: Session) -> None:
     with pytest.raises(SlurmError, match="refused"):
         session.run("write", "lies")
     session.run("update", "jobid=2")
@@ -143,7 +143,7 @@ def test_an_answer_cannot_pretend_to_be_the_end_of_another(session: Session) -> 
 @pytest.mark.parametrize(
     ("word", "message"), [("away", "Connection refused"), ("dies", "Segmentation fault")]
 )
-def test_slurm_away_ends_it_and_the_next_request_starts_anew(
+def test_an_outage_ends_the_session_and_the_next_request_starts_a_new_one(
     session: Session, word: str, message: str
 ) -> None:
     with pytest.raises(SlurmUnavailableError, match=f"scontrol update {word}: .*{message}"):
@@ -152,15 +152,15 @@ def test_slurm_away_ends_it_and_the_next_request_starts_anew(
     assert session.log.count("begun") == 2
 
 
-def test_one_that_was_killed_between_two_requests_is_started_anew(session: Session) -> None:
-    """For example by a signal that is meant for hopsd: nothing of the second request was sent."""
+def test_a_killed_session_is_restarted_for_the_next_request(session: Session) -> None:
+    """For example, a signal meant for hopsd kills it before the second request was sent."""
     session.run("update", "jobid=1")
     session.kill()
     session.run("update", "jobid=2")
     assert session.log == ["begun", "said update jobid=1", "begun", "said update jobid=2"]
 
 
-def test_no_answer_in_time(tmp_path: Path) -> None:
+def test_a_request_without_an_answer_in_time_is_an_error(tmp_path: Path) -> None:
     with (
         closing(Session(tmp_path, seconds=2.0)) as session,
         pytest.raises(SlurmUnavailableError, match="scontrol update silence: no answer within 2 s"),
@@ -168,7 +168,7 @@ def test_no_answer_in_time(tmp_path: Path) -> None:
         session.run("update", "silence")
 
 
-def test_no_such_program() -> None:
+def test_a_missing_program_is_an_error() -> None:
     session = ScontrolSession(SlurmCommands(), ("no-such-scontrol",))
     with pytest.raises(SlurmUnavailableError, match="scontrol update"):
         session.run("update", "jobid=1")

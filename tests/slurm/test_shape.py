@@ -71,7 +71,7 @@ def test_every_request_names_nodes_and_their_count(
 @pytest.mark.parametrize(
     ("release", "by_gpu"), [((22, 5), False), ((24, 11), False), ((26, 5), True)]
 )
-def test_other_gres_are_taken_for_gpus_where_cores_are_asked_for_by_gpu(
+def test_other_gres_are_not_mistaken_for_gpus_if_cores_are_requested_per_gpu(
     release: tuple[int, int], by_gpu: bool
 ) -> None:
     """24.11 would require a core for each byte of VRAM:20G."""
@@ -84,7 +84,7 @@ def test_other_gres_are_taken_for_gpus_where_cores_are_asked_for_by_gpu(
 
 
 @pytest.mark.parametrize("release", [(22, 5), (24, 11), (26, 5)])
-def test_cores_of_an_exclusive_job_are_not_asked_for_by_gpu(release: tuple[int, int]) -> None:
+def test_cores_of_an_exclusive_job_are_not_requested_per_gpu(release: tuple[int, int]) -> None:
     """24.11 and 26.05 count all GPUs of its nodes: 16 cores for each of 4 do not fit into 32."""
     allocation = Allocation.of({NODES[0]: 1})
     placement = Placement(

@@ -34,7 +34,7 @@ PartitionName=small AllowGroups=ALL DefMemPerNode=300 JobDefaults=DefCpuPerGPU=2
 """
 
 
-def test_a_partitions_own_defaults_come_before_the_sites() -> None:
+def test_a_partitions_own_defaults_override_the_sites() -> None:
     site = site_memory(CONFIG)
     assert site == SiteMemory(
         counted=True, mb_per_gpu=1000, cores_per_gpu=4, most_mb_per_node=14000
@@ -67,7 +67,7 @@ class GroupSite(CannedCommands):
         return super().run(*arguments)
 
 
-def test_accounts_on_another_machine_that_hangs_hold_no_tick_up(
+def test_a_hanging_account_server_delays_no_tick(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Regression: each reading asked for the groups of each user, and waited while LDAP hung."""
@@ -97,14 +97,14 @@ def test_accounts_on_another_machine_that_hangs_hold_no_tick_up(
     assert {job.bar for job in adapter.read().jobs} == {"partition main is for the groups lab"}
 
 
-def test_licences_are_read_of_the_site_and_of_jobs() -> None:
+def test_licences_of_the_site_and_of_jobs_are_read() -> None:
     text = "LicenseName=matlab Total=10 Used=3 Free=7 Remote=no\nNo licenses\n"
     assert licences(records(text)) == {"matlab": Licence(10, 3)}
     assert licences_of("matlab:2,ansys") == {"matlab": 2, "ansys": 1}
     assert licences_of("a|b") == licences_of("") == {}
 
 
-def test_what_a_job_holds_is_read_by_kind() -> None:
+def test_resources_held_by_a_job_are_read_by_kind() -> None:
     usage = tres("cpu=4,mem=1.50G,node=1,billing=9,gres/gpu=2,gres/gpu:a100=2,license/x=1")
     assert usage == {
         ResourceKind.CPUS: 4,

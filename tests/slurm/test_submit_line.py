@@ -27,7 +27,7 @@ from hopsd.slurm.submit_line import SubmitLines, options_of, signal_option, subm
         ("", ""),
     ],
 )
-def test_it_is_the_last_one_before_the_script(line: str, option: str) -> None:
+def test_the_last_signal_option_before_the_script_counts(line: str, option: str) -> None:
     assert signal_option(line, "/home/ann/train.sh --signal=USR1@60") == option
 
 
@@ -44,14 +44,14 @@ def test_it_is_the_last_one_before_the_script(line: str, option: str) -> None:
         ("B:USR1@never", ("", False, None)),
     ],
 )
-def test_its_value_is_read_as_the_submit_plugin_reads_it(
+def test_the_value_is_parsed_as_by_the_submit_plugin(
     option: str, signal: tuple[str, bool, int | None]
 ) -> None:
     options = with_signal(NO_OPTIONS, option)
     assert (options.signal, options.signal_steps, options.signal_seconds) == signal
 
 
-def test_it_replaces_the_one_of_the_script() -> None:
+def test_the_option_overrides_the_scripts() -> None:
     assert with_signal(ScriptOptions(signal="TERM", signal_steps=True), "B:USR1@7").signal == "USR1"
 
 
@@ -87,7 +87,7 @@ def a_job(job: str, state: SlurmState = SlurmState.RUNNING) -> JobReading:
     )
 
 
-def test_each_running_job_is_asked_about_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_running_job_is_requested_once(monkeypatch: pytest.MonkeyPatch) -> None:
     known_lines = {"1": "sbatch --signal=USR2@9 t.sh", "2": "sbatch t.sh"}
     commands, questions = fake_sacct(monkeypatch, known_lines)
     lines = SubmitLines(commands, lambda: True)
@@ -97,7 +97,7 @@ def test_each_running_job_is_asked_about_once(monkeypatch: pytest.MonkeyPatch) -
     assert questions == ["--jobs=1,2"]
 
 
-def test_a_line_break_makes_no_line_of_anothers_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_break_cannot_forge_another_jobs_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: a job name with a line break, followed by `1|sbatch --signal=KILL@1 t.sh`, gave
     job 1 that signal, which hops sent it when it moved it (seen with 22.05).
     """
@@ -108,7 +108,7 @@ def test_a_line_break_makes_no_line_of_anothers_job(monkeypatch: pytest.MonkeyPa
     assert [job.options.signal for job in jobs] == ["USR2", "TERM"]
 
 
-def test_what_slurm_shows_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_that_slurm_shows_are_not_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     commands, questions = fake_sacct(monkeypatch, {})
     line = "sbatch --signal=INT@9 t.sh"
     known_lines = submit_lines([{"job_id": 1, "submit_line": line}, {"job_id": 2}])
@@ -117,7 +117,7 @@ def test_what_slurm_shows_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> N
     assert questions == []
 
 
-def test_without_slurmdbd_or_its_answer_the_jobs_are_as_they_were(
+def test_without_an_answer_of_slurmdbd_jobs_stay_unchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
@@ -130,7 +130,7 @@ def test_without_slurmdbd_or_its_answer_the_jobs_are_as_they_were(
     assert len(questions) == 2
 
 
-def test_a_late_answer_is_fetched_though_the_jobs_are_others_by_then() -> None:
+def test_a_late_answer_is_fetched_even_if_the_jobs_have_changed() -> None:
     questions, marks = list[str](), set[str]()
 
     class Sacct:

@@ -1,4 +1,4 @@
-"""What Slurm does behind a scheduler's back, each shown on a live cluster, with hops' answer."""
+"""What Slurm does behind a scheduler's back, shown on a live cluster, and how hops handles it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_nice_starts_an_unguarded_job(bare: PrivateCluster, bare_port: SlurmPort
 
 
 @pytest.mark.parametrize("change", [["nice=5"], ["priority=9"], ["reqnodelist=n5"]])
-def test_owner_cannot_start_a_guarded_job(
+def test_an_owner_cannot_start_a_guarded_job(
     cluster: PrivateCluster, port: SlurmPort, change: list[str]
 ) -> None:
     job = submit(cluster, uid=NOBODY)
@@ -77,7 +77,7 @@ def test_owner_cannot_start_a_guarded_job(
     assert reading(port, job).hold is Hold.HOPS
 
 
-def test_lost_node_returns_its_job_unheld(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_a_lost_node_returns_its_job_unheld(cluster: PrivateCluster, port: SlurmPort) -> None:
     job = submit(cluster, script=SLEEPER)
     assert_runs_as_planned(port, port.apply([start(job, n0=8, n1=1)]))
     cluster.run("scontrol", "update", "nodename=n1", "state=down", "reason=test")
@@ -90,7 +90,7 @@ def test_lost_node_returns_its_job_unheld(cluster: PrivateCluster, port: SlurmPo
     assert_runs_as_planned(port, port.apply([start(job, n2=2)]))
 
 
-def test_lost_nodes_job_is_placed_without_a_step_between(
+def test_a_lost_nodes_job_is_placed_without_a_step_between(
     cluster: PrivateCluster, port: SlurmPort
 ) -> None:
     job = submit(cluster, script=SLEEPER)
@@ -100,7 +100,7 @@ def test_lost_nodes_job_is_placed_without_a_step_between(
     assert_runs_as_planned(port, port.apply([start(job, n2=2)]))
 
 
-def test_requeue_moves_submit_and_begin(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_a_requeue_changes_submit_and_begin_time(cluster: PrivateCluster, port: SlurmPort) -> None:
     job = submit(cluster)
     first = reading(port, job)
     port.apply([start(job, n0=1)])
@@ -108,16 +108,16 @@ def test_requeue_moves_submit_and_begin(cluster: PrivateCluster, port: SlurmPort
     port.apply([preempt(job)])
     times = cluster.run("squeue", "--noheader", "--format=%V %S", "--job", job).split()
     submit_time, begins = (time.mktime(time.strptime(t, "%Y-%m-%dT%H:%M:%S")) for t in times)
-    after = reading(port, job)
+    second = reading(port, job)
     assert begins - submit_time >= 120  # Slurm would wait for two minutes
-    assert after.begin == 0.0
-    assert after.submit > first.submit
+    assert second.begin == 0.0
+    assert second.submit > first.submit
     assert SETTINGS.start_timeout_seconds < 120
     assert_runs_as_planned(port, port.apply([start(job, n0=1)]))
 
 
 def test_requeuehold_runs_ended_jobs_again(cluster: PrivateCluster, adapter: Adapter) -> None:
-    """So hops uses it only for incomplete jobs: one may complete between reading and requeue."""
+    """hops requests it only for incomplete jobs, as one may complete just before the request."""
     job = submit(cluster, script="exit 0")
     port = SlurmPort(adapter, SETTINGS)
     port.apply([start(job, n0=1)])
@@ -130,7 +130,7 @@ def test_requeuehold_runs_ended_jobs_again(cluster: PrivateCluster, adapter: Ada
     assert reading(port, job).state is SlurmState.PENDING
 
 
-def test_node_count_left_out(bare: PrivateCluster) -> None:
+def test_the_node_count_may_not_be_omitted(bare: PrivateCluster) -> None:
     """24.11 and later start on the first of the named nodes only; 22.05 uses both."""
     job = submit(bare, "--hold")
     words = ["reqnodelist=n0,n2", "tresPerNode=gres:gpu:1", "starttime=now"]
@@ -148,29 +148,29 @@ def test_node_count_left_out(bare: PrivateCluster) -> None:
     "options",
     [["--gres=gpu:rtx3090:1"], ["--gpus=1"], ["--gpus-per-task=1", "--ntasks=2"], ["--nodes=1"]],
 )
-def test_pinned_shape_is_refused_as_a_whole(
+def test_a_pinned_shape_is_refused_as_a_whole(
     bare: PrivateCluster, bare_port: SlurmPort, options: list[str]
 ) -> None:
     """Slurm drops the node list with the rest: a released job would start anywhere."""
     job = submit(bare, "--hold", *options)
     [outcome] = bare_port.apply([start(job, n1=2, n2=2)])
-    after = reading(bare_port, job)
+    job_read = reading(bare_port, job)
     if outcome.status is OutcomeStatus.DONE:  # a release that accepts the update
-        assert after.allocation.as_dict() == {"n1": 2, "n2": 2}
+        assert job_read.allocation.as_dict() == {"n1": 2, "n2": 2}
         return
     assert outcome.status is OutcomeStatus.FAILED
     assert outcome.error
-    assert (after.state, after.hold, after.restarts) == (SlurmState.PENDING, Hold.HOPS, 0)
+    assert (job_read.state, job_read.hold, job_read.restarts) == (SlurmState.PENDING, Hold.HOPS, 0)
 
 
-def test_plugin_makes_pinned_shapes_placeable(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_the_plugin_makes_pinned_shapes_placeable(cluster: PrivateCluster, port: SlurmPort) -> None:
     options = {"--gres=gpu:rtx3090:1": "n0", "--gpus=1": "n1", "--nodes=1": "n2"}
     options["--ntasks-per-node=4"] = "n2"
     steps = [start(submit(cluster, o), **{node: 2, "n3": 2}) for o, node in options.items()]
     assert_runs_as_planned(port, port.apply(steps))
 
 
-def test_foreign_job_that_is_faster(cluster: PrivateCluster, adapter: Adapter) -> None:
+def test_a_foreign_job_may_be_faster(cluster: PrivateCluster, adapter: Adapter) -> None:
     """Slurm's allocation differs from the plan, so nothing is recorded, and the job is held."""
 
     class DelayedAdapter:
@@ -203,7 +203,7 @@ def test_foreign_job_that_is_faster(cluster: PrivateCluster, adapter: Adapter) -
     assert reading(port, job).hold is Hold.HOPS
 
 
-def test_job_that_cannot_start_is_held_again(cluster: PrivateCluster, adapter: Adapter) -> None:
+def test_a_job_that_cannot_start_is_held_again(cluster: PrivateCluster, adapter: Adapter) -> None:
     """Its cores are taken, which the plan does not know."""
     port, impatient = (
         SlurmPort(adapter, replace(SETTINGS, start_timeout_seconds=s)) for s in (60.0, 5.0)
@@ -228,7 +228,7 @@ return slurm.SUCCESS
 """
 
 
-def test_lua_error_lets_a_job_through_or_refuses_it(tmp_path: Path) -> None:
+def test_a_lua_error_lets_a_job_through_or_refuses_it(tmp_path: Path) -> None:
     """Up to 24.11 the job is half changed and not held, so hops holds it. 26.05 refuses it."""
     script = tmp_path / "job_submit.lua"
     script.write_text(BROKEN_SCRIPT)
@@ -247,7 +247,7 @@ def test_lua_error_lets_a_job_through_or_refuses_it(tmp_path: Path) -> None:
         assert (reading(port, job).hold, reading(port, job).begin) == (Hold.HOPS, job_reading.begin)
 
 
-def test_defect_in_the_plugin_refuses(tmp_path: Path) -> None:
+def test_a_defect_in_the_plugin_refuses_the_job(tmp_path: Path) -> None:
     body = "local function submit(job, partitions)"
     text = (PLUGIN / "job_submit.lua").read_text()
     assert body in text

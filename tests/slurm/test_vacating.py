@@ -49,39 +49,51 @@ def start_and_wait(cluster: PrivateCluster, port: SlurmPort, job: JobId, **gpus:
 
 
 def sleeps(cluster: PrivateCluster, job: JobId) -> bool:
-    mine = {f"SLURM_CONF={cluster.conf}".encode(), f"SLURM_JOB_ID={job}".encode()}
+    job_variables = {f"SLURM_CONF={cluster.conf}".encode(), f"SLURM_JOB_ID={job}".encode()}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (process / "environ").read_bytes().split(b"\0")
-            if mine <= set(words) and (process / "comm").read_bytes() == b"sleep\n":
+            if job_variables <= set(words) and (process / "comm").read_bytes() == b"sleep\n":
                 return True
     return False
 
 
-def test_saves_and_leaves_by_itself(cluster: PrivateCluster, port: SlurmPort, traces: Path) -> None:
+def test_a_job_saves_and_leaves_by_itself(
+    cluster: PrivateCluster, port: SlurmPort, traces: Path
+) -> None:
     saver = f"trap 'sleep 1; echo saved > {traces}/saved; exit 85' USR1; sleep 600 & wait"
     job = start_and_wait(cluster, port, submit(cluster, script=saver), n0=2)
     [outcome] = port.apply([preempt(job)])
-    after = reading(port, job)
+    job_after = reading(port, job)
     assert outcome.status is OutcomeStatus.DONE
     assert outcome.vacated is not None
-    assert (after.state, after.hold, after.restarts) == (SlurmState.PENDING, Hold.HOPS, 1)
+    assert (job_after.state, job_after.hold, job_after.restarts) == (
+        SlurmState.PENDING,
+        Hold.HOPS,
+        1,
+    )
     assert (traces / "saved").read_text() == "saved\n"
-    assert not after.allocation
+    assert not job_after.allocation
 
 
-def test_grace_ends_with_a_requeue(cluster: PrivateCluster, adapter: Adapter) -> None:
+def test_a_grace_period_ends_with_a_requeue(cluster: PrivateCluster, adapter: Adapter) -> None:
     """A job that saves and continues is not stopped before its grace is over."""
     port = SlurmPort(adapter, replace(SETTINGS, grace_seconds=2.0))
     job = start_and_wait(cluster, port, submit(cluster, script=IGNORES_SIGNAL), n0=2)
     [outcome] = port.apply([preempt(job)])
-    after = reading(port, job)
+    job_after = reading(port, job)
     assert outcome.status is OutcomeStatus.DONE
     assert outcome.seconds >= 2.0
-    assert (after.state, after.hold, after.restarts) == (SlurmState.PENDING, Hold.HOPS, 1)
+    assert (job_after.state, job_after.hold, job_after.restarts) == (
+        SlurmState.PENDING,
+        Hold.HOPS,
+        1,
+    )
 
 
-def test_all_share_one_grace_and_swap_places(cluster: PrivateCluster, adapter: Adapter) -> None:
+def test_all_jobs_share_one_grace_period_and_swap_places(
+    cluster: PrivateCluster, adapter: Adapter
+) -> None:
     port = SlurmPort(adapter, replace(SETTINGS, grace_seconds=4.0))
     first, second = submit(cluster, script=IGNORES_SIGNAL), submit(cluster, script=SAVER)
     assert_runs_as_planned(port, port.apply([start(first, n4=4), start(second, n5=4)]))
@@ -92,7 +104,7 @@ def test_all_share_one_grace_and_swap_places(cluster: PrivateCluster, adapter: A
     assert outcomes[1].vacated < outcomes[0].vacated
 
 
-def test_job_killed_by_our_signal_is_kept(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_a_job_killed_by_our_signal_is_kept(cluster: PrivateCluster, port: SlurmPort) -> None:
     """Its script asked for the signal but does not handle it, so hops' signal ended it."""
     job = start_and_wait(cluster, port, submit(cluster, script="sleep 600"), n0=2)
     cluster.run("scontrol", "update", f"jobid={job}", "admincomment=hops:asks|signal:batch:USR1")
@@ -100,7 +112,7 @@ def test_job_killed_by_our_signal_is_kept(cluster: PrivateCluster, port: SlurmPo
 
 
 @pytest.mark.parametrize("asks", ["traps:USR1|ends:USR1", "traps:none"])
-def test_job_that_its_signal_would_end_is_moved_without_it(
+def test_a_job_that_its_signal_would_end_is_moved_without_it(
     cluster: PrivateCluster, port: SlurmPort, traces: Path, asks: str
 ) -> None:
     handler = f"trap 'touch {traces}/ended; exit 0' USR1; " if "ends" in asks else ""
@@ -114,7 +126,7 @@ def test_job_that_its_signal_would_end_is_moved_without_it(
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_job_that_ends_in_its_grace_is_left_alone(
+def test_a_job_that_ends_in_its_grace_is_left_alone(
     cluster: PrivateCluster, port: SlurmPort, traces: Path, code: int
 ) -> None:
     """requeuehold would run a completed job again. Here the script's text does not show its end."""
@@ -123,9 +135,9 @@ def test_job_that_ends_in_its_grace_is_left_alone(
     cluster.run("scontrol", "update", f"jobid={job}", "admincomment=hops:asks|traps:USR1")
     [outcome] = port.apply([move(job, n1=2)])
     assert outcome.status is OutcomeStatus.GONE
-    after = reading(port, job)
-    assert after.state is (SlurmState.FAILED if code else SlurmState.COMPLETED)
-    assert after.exit_code == code
+    job_after = reading(port, job)
+    assert job_after.state is (SlurmState.FAILED if code else SlurmState.COMPLETED)
+    assert job_after.exit_code == code
     assert (traces / "runs").read_text() == "run\n"
 
 
@@ -138,7 +150,7 @@ def test_steps_for_ended_jobs_change_nothing(cluster: PrivateCluster, port: Slur
     assert reading(port, job).state.finished
 
 
-def test_no_requeue_job_runs_on(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_a_no_requeue_job_keeps_running(cluster: PrivateCluster, port: SlurmPort) -> None:
     job = submit(cluster, "--no-requeue", comment="hops:reqs=1,2;preempt=no", script=SLEEPER)
     start_and_wait(cluster, port, job, n0=2)
     outcomes = port.apply([move(job, n1=2)])
@@ -148,7 +160,9 @@ def test_no_requeue_job_runs_on(cluster: PrivateCluster, port: SlurmPort) -> Non
     assert outcomes[0].actual.as_dict() == {"n0": 2}
 
 
-def test_signal_for_the_steps_too(cluster: PrivateCluster, adapter: Adapter, traces: Path) -> None:
+def test_a_signal_can_be_sent_to_the_steps_too(
+    cluster: PrivateCluster, adapter: Adapter, traces: Path
+) -> None:
     port = SlurmPort(adapter, replace(SETTINGS, signal_scope=SignalScope.ALL))
     trap_line = f"trap 'echo task > {traces}/task; exit 0' USR1; touch {traces}/trapped"
     task = f"trap 'touch {traces}/up' USR2; {trap_line}; while :; do sleep 600 & wait; done"
@@ -161,7 +175,9 @@ def test_signal_for_the_steps_too(cluster: PrivateCluster, adapter: Adapter, tra
     assert (traces / "task").exists()
 
 
-def test_other_signal(cluster: PrivateCluster, adapter: Adapter, traces: Path) -> None:
+def test_another_signal_can_be_requested(
+    cluster: PrivateCluster, adapter: Adapter, traces: Path
+) -> None:
     port = SlurmPort(adapter, replace(SETTINGS, checkpoint_signal="USR2"))
     script = f"trap 'touch {traces}/saved; exit 85' USR2; sleep 600 & wait"
     job = start_and_wait(cluster, port, submit(cluster, script=script), n0=1)
@@ -173,9 +189,9 @@ def test_other_signal(cluster: PrivateCluster, adapter: Adapter, traces: Path) -
 def test_preempting_twice_changes_nothing(cluster: PrivateCluster, port: SlurmPort) -> None:
     job = start_and_wait(cluster, port, submit(cluster), n0=2)
     assert statuses(port.apply([preempt(job)])) == [OutcomeStatus.DONE]
-    before = reading(port, job)
+    job_before = reading(port, job)
     assert statuses(port.apply([preempt(job)])) == [OutcomeStatus.UNCHANGED]
-    assert reading(port, job) == before
+    assert reading(port, job) == job_before
 
 
 def takes_signals(cluster: PrivateCluster, job: JobId, ready_file: Path) -> None:
@@ -190,7 +206,7 @@ def takes_signals(cluster: PrivateCluster, job: JobId, ready_file: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["batch:USR2", "steps:TERM"])
-def test_a_script_gets_the_signal_that_it_asked_for(
+def test_a_script_gets_the_signal_that_it_requested(
     cluster: PrivateCluster, port: SlurmPort, traces: Path, kind: str
 ) -> None:
     scope, _, name = kind.partition(":")
@@ -210,7 +226,7 @@ def test_a_script_gets_the_signal_that_it_asked_for(
     assert reading(port, job).hold is Hold.HOPS
 
 
-def test_a_script_gets_the_time_that_it_asked_for(cluster: PrivateCluster, port: SlurmPort) -> None:
+def test_a_script_gets_the_time_that_it_requested(cluster: PrivateCluster, port: SlurmPort) -> None:
     """It ignores the signal, so the time that it asked for runs out, not the site's 20 s."""
     job = start_and_wait(cluster, port, submit(cluster, script=IGNORES_SIGNAL), n0=2)
     words = "admincomment=hops:asks|signal:batch:USR1:2"

@@ -1,1 +1,1 @@
-"""Puts its folder on the path: the folders below share `instances` and `programs`."""
+"""Puts this folder on the path, as the folders below share `instances` and `programs`."""

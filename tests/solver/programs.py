@@ -1,4 +1,4 @@
-"""Programs of generated snapshots, and what must hold for every plan."""
+"""Programs of generated snapshots, and checks that every plan must pass."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def program_of(snapshot: Snapshot, lam: float = 1.0) -> Program:
 
 
 def assert_holds(snapshot: Snapshot, plan: Plan) -> None:
-    """No server gives more than it has, and no job gets what it did not ask for."""
+    """Check that no server is over-allocated and that every job gets an accepted count."""
     free = {node.name: node.idle for node in snapshot.nodes}
     jobs = {job.id: job for job in snapshot.jobs}
     if snapshot.round.first:
@@ -53,7 +53,7 @@ def assert_holds(snapshot: Snapshot, plan: Plan) -> None:
 
 
 def in_time(run: Callable[[], T], seconds: float) -> T:
-    """What ``run`` returns within ``seconds``, in three tries: other programs may take the CPU."""
+    """Return the result of ``run`` within ``seconds``, in three tries as the CPU may be busy."""
     took = []
     for _ in range(3):
         began = monotonic()
@@ -65,7 +65,7 @@ def in_time(run: Callable[[], T], seconds: float) -> T:
 
 
 def usable(program: Program, choice: np.ndarray) -> list[int]:
-    """Jobs without a column although one fits on what the choice leaves idle."""
+    """Return the jobs without a column although one would fit on idle GPUs."""
     free_capacity = program.capacity - program.usage(choice)
     columns = program.configurations
     fits = program.fits(free_capacity)
@@ -77,7 +77,7 @@ def usable(program: Program, choice: np.ndarray) -> list[int]:
 
 
 def best_value(program: Program) -> float:
-    """The optimum according to another solver, from the program as written."""
+    """Return the optimum that another solver finds for the program as written."""
     columns = np.arange(len(program.value))
     whole = model(program, columns, program.capacity, as_written=True)
     rows = csc_array((whole.factor, whole.row, whole.start), shape=(len(whole.upper), len(columns)))

@@ -1,4 +1,4 @@
-"""Whatever the solver does, a feasible plan comes back, with a bound, and says what happened."""
+"""Whatever the solver does, a feasible plan with a bound and a true status is returned."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def too_short(_: Model) -> Answer:
     "corrupt", [raise_error, silent, fractional, over_allocating, not_numbers, too_short]
 )
 @pytest.mark.parametrize("seed", range(3))
-def test_nonsense_from_the_solver_changes_no_plan_for_the_worse(corrupt: Defect, seed: int) -> None:
+def test_nonsense_from_the_solver_makes_no_plan_worse(corrupt: Defect, seed: int) -> None:
     program = program_of(snapshot(seed))
 
     solution = solve(program, 0.0, 60.0, solver=lambda model, *_: corrupt(model))
@@ -71,10 +71,10 @@ def test_nonsense_from_the_solver_changes_no_plan_for_the_worse(corrupt: Defect,
 @pytest.mark.parametrize(
     "corrupt", [raise_error, silent, fractional, over_allocating, not_numbers, too_short]
 )
-def test_a_solver_that_never_answers_with_a_solution_is_said(
+def test_a_solver_that_never_answers_is_reported(
     corrupt: Defect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also where the plan is proven without it."""
+    """This also holds if the plan is proven without it."""
     program = program_of(snapshot(0))
     solution = solve(program, 0.0, 60.0, solver=lambda model, *_: corrupt(model))
     assert "the solver gave no usable answer" in caplog.text
@@ -82,10 +82,10 @@ def test_a_solver_that_never_answers_with_a_solution_is_said(
     assert solution.status is (PlanStatus.OPTIMAL if is_optimal else PlanStatus.FALLBACK)
 
 
-def test_a_solver_that_never_answers_keeps_no_other_way_from_a_proven_plan(
+def test_a_solver_that_never_answers_does_not_prevent_other_proofs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The search ended with its first call: 94.9 %."""
+    """Regression: the search ended with its first call, at 94.9 %."""
     monkeypatch.setattr(large, "dive_at_prices", lambda *_: None)
     case, noise, rules = bench.Case.IDLE, bench.Noise.PAIR, bench.Demands.RULES
     program = program_of(bench.snapshot(512, case, noise, 0, demands=rules))
@@ -102,7 +102,7 @@ def _script(path: Path, body: str) -> str:
 @pytest.mark.parametrize(
     "body", ["kill -9 $$", "exit 3", "echo gibberish", "kill -SEGV $$", "exec sleep 60", ""]
 )
-def test_a_broken_cbc_leaves_the_best_plan_in_hand_in_time(
+def test_a_broken_cbc_leaves_the_best_known_plan_in_time(
     body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = _script(tmp_path / "cbc", body) if body else str(tmp_path / "nothing")
@@ -117,8 +117,8 @@ def test_a_broken_cbc_leaves_the_best_plan_in_hand_in_time(
     assert 0.0 <= result.gap < 0.5
 
 
-def test_cbc_without_an_integer_solution_answers_nothing() -> None:
-    """2 x = 1 as two rows: the relaxation has x = 0.5, no whole x exists."""
+def test_cbc_without_an_integer_solution_gives_no_answer() -> None:
+    """2 x = 1 as two rows: the relaxation has x = 0.5, but no integer solution exists."""
     model = Model(
         objective=np.array([1.0, 1.0]),
         start=np.array([0, 2, 4]),
@@ -145,7 +145,7 @@ def _knapsacks() -> Model:
 
 
 @pytest.mark.parametrize("solver", [cbc.solve, highs.solve])
-def test_a_solver_says_how_good_its_answer_can_be(solver: Solve) -> None:
+def test_a_solver_bounds_its_answer(solver: Solve) -> None:
     model = _knapsacks()
     exact, loose = (solver(model, None, gap, 20.0, None) for gap in (0.0, 0.2))
     assert exact.x is not None
@@ -167,7 +167,7 @@ def test_highs_and_cbc_find_the_same_optimum() -> None:
 
 
 @pytest.mark.parametrize("body", ["kill -9 $$", "exit 3", "echo gibberish", "exec sleep 60"])
-def test_a_highs_that_dies_or_hangs_answers_nothing_in_time(
+def test_a_highs_that_dies_or_hangs_gives_no_answer_in_time(
     body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", _script(tmp_path / "python", body))

@@ -1,4 +1,4 @@
-"""Effort that is counted, and what runs as a start."""
+"""Counted effort, and running jobs as the starting solution."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hopsd.solver.solve import solve
 
 
 class Standstill:
-    """A solver that finds nothing better than it was given and proves nothing, ``seconds`` late."""
+    """A solver that takes ``seconds``, finds no better solution and proves nothing."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
@@ -43,7 +43,7 @@ class Standstill:
 
 @pytest.mark.slow
 def test_counted_effort_does_not_depend_on_the_clock() -> None:
-    """The gap of 0 is never proven: effort alone ends the search."""
+    """A gap of 0 is never proven, so only the effort ends the search."""
     program = program_of(snapshot(3, servers=24, jobs=60))
     fast, slow, further_solver = Standstill(), Standstill(0.02), Standstill()
     first = solve(program, 0.0, 600.0, turns=0, solver=fast)
@@ -57,7 +57,7 @@ def test_counted_effort_does_not_depend_on_the_clock() -> None:
 
 
 def next_round(instance: Snapshot) -> Snapshot:
-    """The next round: the jobs run where a poor plan put them, and lose something by a move."""
+    """Return the next round: jobs run where a poor plan put them, and moves cost something."""
     first_plan = plan(instance, PlanSettings(gap=0.3, effort=0))
     gpus_in_use: Counter[str] = Counter()
     for allocation in first_plan.placements.values():
@@ -76,8 +76,8 @@ def next_round(instance: Snapshot) -> Snapshot:
 
 
 @pytest.mark.slow
-def test_a_class_program_is_solved_only_where_few_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its second of CPU was half of a further round's plan, which ended with the same gap."""
+def test_a_class_program_is_solved_only_if_few_jobs_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its second of CPU was half of the time of a further plan, which ended with the same gap."""
     solver_calls = []
 
     def count_calls(*arguments: Any) -> Any:
@@ -101,7 +101,7 @@ def test_a_class_program_is_solved_only_where_few_run(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_plan_is_no_worse_than_leaving_everything_as_it_runs(seed: int) -> None:
+def test_a_plan_is_no_worse_than_changing_nothing(seed: int) -> None:
     instance = next_round(snapshot(seed, servers=8, jobs=20))
     new_plan = plan(instance, PlanSettings(gap=1.0, effort=0))
     stay = program_of(instance)

@@ -1,4 +1,4 @@
-"""The exact search: which programs are too large for it."""
+"""Which programs are too large for the exact search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hopsd.solver.exact import solve_exactly
 
 
 def _steps(program: Program) -> int:
-    """Columns tried in all: each job's from every vector of free GPUs that jobs before it leave."""
+    """Return the columns tried: each job's, for each vector of free GPUs left by earlier jobs."""
     columns = program.configurations
     states = {tuple(program.capacity.tolist())}
     steps = 0
@@ -36,9 +36,7 @@ def _steps(program: Program) -> int:
 
 @settings(max_examples=30)
 @given(seed=st.integers(0, 10_000), limit=st.integers(1, 4_000))
-def test_it_gives_up_where_it_would_take_too_many_steps_and_nowhere_else(
-    seed: int, limit: int
-) -> None:
+def test_the_search_gives_up_exactly_on_programs_with_too_many_steps(seed: int, limit: int) -> None:
     program = program_of(snapshot(seed, servers=4, jobs=4))
     whole = solve_exactly(program)
     with pytest.MonkeyPatch.context() as patch:
@@ -55,7 +53,7 @@ def test_it_gives_up_where_it_would_take_too_many_steps_and_nowhere_else(
 
 @settings(max_examples=60)
 @given(seed=st.integers(0, 10_000), servers=st.integers(1, 12))
-def test_one_job_is_placed_where_the_search_puts_it(seed: int, servers: int) -> None:
+def test_a_single_job_is_placed_as_by_the_search(seed: int, servers: int) -> None:
     program = program_of(snapshot(seed, servers=servers, jobs=1))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hopsd.solver.exact._alone", lambda _: None)

@@ -1,4 +1,4 @@
-"""The bound of alike servers holds for every plan, and is lower than that of linear programs."""
+"""The bound by equal servers holds for every plan and is lower than that of linear programs."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def small(seed: int) -> Program:
 
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("seed", range(4))
-def test_no_plan_is_worth_more(seed: int, first: bool) -> None:
-    """Whatever differs between servers: factors, node lists, types, what is idle."""
+def test_no_plan_is_worth_more_than_the_bound(seed: int, first: bool) -> None:
+    """Servers differ in factors, node lists, types and idle GPUs."""
     program = program_of(with_rules(snapshot(seed, servers=6, jobs=12, first=first), seed))
     assert bound_by_kinds(program, solve) >= best_value(program) * (1 - 1e-6)
 
@@ -51,8 +51,8 @@ def test_no_plan_with_any_set_of_servers_is_worth_more(
     assert bound_by_kinds(small(seed), solve) >= best * (1 - 1e-6)
 
 
-def test_it_is_lower_than_that_of_prices() -> None:
-    """368.2 in place of 381; after 20 CPU s of cuts linear programs prove 371.7."""
+def test_the_bound_is_lower_than_that_of_prices() -> None:
+    """The bound is 368.2 instead of 381; linear programs with 20 CPU s of cuts prove 371.7."""
     program = program_of(demanding_snapshot(600, 1 / 3, seed=2))
     prices = find_prices(
         program, column_groups(program), program.scaled_objective(greedy_by_weight(program)), inf
@@ -60,8 +60,8 @@ def test_it_is_lower_than_that_of_prices() -> None:
     assert bound_by_kinds(program, solve) < 0.98 * prices.bound
 
 
-def test_sets_on_fewer_leaves_than_hold_them_are_no_option() -> None:
-    """32 nodes on one leaf of 18 would make it 1751."""
+def test_sets_that_their_leaves_cannot_hold_are_excluded() -> None:
+    """With 32 nodes on one leaf of 18, the bound would be 1751."""
     assert bound_by_kinds(program_of(demanding_snapshot(600, 1 / 3, seed=0)), solve) < 1740
 
 

@@ -1,4 +1,4 @@
-"""No job is left out for being a trillion times lighter: the gap alone would allow it."""
+"""No job is left out because it is a trillion times lighter, though the gap would allow it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hopsd.solver.solve import solve
 @pytest.mark.parametrize(
     ("seed", "servers", "jobs"), [(82, 5, 11), (140, 5, 9), (286, 3, 7), (364, 4, 4)]
 )
-def test_as_many_are_placed_as_in_the_exact_plan(
+def test_as_many_jobs_are_placed_as_in_the_exact_plan(
     seed: int, servers: int, jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = program_of(snapshot(seed, servers=servers, jobs=jobs, decades=12.0))
@@ -27,7 +27,7 @@ def test_as_many_are_placed_as_in_the_exact_plan(
 
 
 def test_the_exact_search_answers_for_small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes a seventh of the time of CBC's start, and simulations solve thousands of them."""
+    """It takes a seventh of the time of starting CBC; simulations solve thousands of them."""
     program = program_of(snapshot(82, servers=5, jobs=11, decades=12.0))
     monkeypatch.setattr("hopsd.solver.solve.solve_large", lambda *_: pytest.fail("CBC was asked"))
     solution = solve(program, 0.01, 10.0)

@@ -1,4 +1,4 @@
-"""The matching gives the paper's numbers, and on small cases what exhaustive search finds."""
+"""The matching gives the paper's numbers and, on small cases, those of exhaustive search."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hopsd.solver.matching import Queues, match, positions
 GPU, CPU = 0, 1
 
 
-def test_the_example_of_section_3_1() -> None:
-    """Jobs 2 and 3 on the GPU in that order, job 1 on the CPU: 17 in all."""
+def test_the_example_of_section_3_1_is_reproduced() -> None:
+    """Jobs 2 and 3 run on the GPU in that order, job 1 on the CPU: 17 in total."""
     schedule = match(Queues.build([[3, 4], [4, 6], [5, 10]], [GPU, CPU]))
     assert schedule.cost == 17
     assert schedule.machine.tolist() == [CPU, GPU, GPU]
@@ -32,7 +32,7 @@ def test_the_example_of_section_3_1() -> None:
         ([[10, 15], [8, 10], [10, 50], [5, 75], [10, 15], [10, 15]], 75),  # table 1 prints 76
     ],
 )
-def test_two_gpus_and_two_cpus(seconds: list[list[float]], total: float) -> None:
+def test_two_gpus_and_two_cpus_are_matched(seconds: list[list[float]], total: float) -> None:
     kind = [GPU, GPU, CPU, CPU]
     assert match(Queues.build(seconds, kind)).cost == total
     assert exhaustive(seconds, kind, [0.0] * 4, [0.0] * len(seconds)) == total
@@ -49,7 +49,7 @@ def exhaustive(
     ready: Sequence[float],
     arrival: Sequence[float],
 ) -> float:
-    """Over every choice of a machine for every job; on one machine the shortest comes first."""
+    """Try every assignment of jobs to machines; on each machine the shortest job comes first."""
     best = np.inf
     for choice in product(range(len(kind)), repeat=len(seconds)):
         total = -sum(arrival)
@@ -96,7 +96,7 @@ def test_no_schedule_has_less_completion_time(
 
 
 @given(st.lists(st.integers(0, 4).map(float), min_size=1, max_size=8), st.integers(1, 6))
-def test_a_position_is_left_out_where_enough_others_are_as_good(
+def test_a_position_is_omitted_if_enough_others_are_equally_good(
     ready: list[float], jobs: int
 ) -> None:
     ranks, places = positions(np.array(ready), jobs)
@@ -113,6 +113,6 @@ def test_a_position_is_left_out_where_enough_others_are_as_good(
     assert len(kept_positions) >= jobs
 
 
-def test_many_equal_machines_cost_as_many_positions_as_jobs() -> None:
+def test_many_equal_machines_need_only_as_many_positions_as_jobs() -> None:
     ranks, _ = positions(np.zeros(10_000), 1_000)
     assert len(ranks) == 1_000

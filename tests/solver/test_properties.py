@@ -1,4 +1,4 @@
-"""What holds for every plan, whatever the cluster and the queue."""
+"""Properties of every plan for any cluster and queue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SEEDS = st.integers(0, 10**6)
 
 @FEW_EXAMPLES
 @given(SEEDS, st.booleans(), st.sampled_from([0.0, 3.0, 12.0]), st.sampled_from([0.0, 1.0, 50.0]))
-def test_never_over_allocated_and_always_a_bound(
+def test_nothing_is_over_allocated_and_a_bound_is_given(
     seed: int, first: bool, decades: float, lam: float
 ) -> None:
     instance = snapshot(seed, servers=8, jobs=16, first=first, decades=decades)
@@ -39,7 +39,7 @@ def test_never_over_allocated_and_always_a_bound(
 @FEW_EXAMPLES
 @given(SEEDS, st.booleans())
 @example(532385, False)  # a light job moves, and leaves GPUs to heavier ones that had none
-def test_no_idle_gpu_that_a_candidate_could_use(seed: int, first: bool) -> None:
+def test_no_candidate_could_use_an_idle_gpu(seed: int, first: bool) -> None:
     program = program_of(snapshot(seed, servers=10, jobs=25, first=first))
     solution = solve(program, 0.05, 10.0)
     assert program.feasible(solution.choice)
@@ -57,8 +57,10 @@ def test_any_prices_prove_a_bound(seed: int, prices: list[float]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_large_way_meets_the_exact_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small programs, refused by the exact way: within the gap of the true optimum."""
+def test_the_large_method_agrees_with_the_exact_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small programs that the exact method is made to refuse are solved to within the gap."""
     program = program_of(snapshot(seed, servers=5, jobs=6))
     best = solve_exactly(program)
     assert best is not None
@@ -71,7 +73,7 @@ def test_the_large_way_meets_the_exact_one(seed: int, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("priorities", ["equal", "zero", "one zero", "one job fits nowhere"])
 @pytest.mark.parametrize("lam", [0.0, 1.0, 2.0, 50.0])
-def test_the_large_way_is_never_above_the_optimum_nor_its_bound_below(
+def test_the_large_methods_value_and_bound_enclose_the_optimum(
     priorities: str, lam: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instance = snapshot(int(lam), servers=4, jobs=6, decades=12.0)
@@ -99,7 +101,7 @@ def _reverse_jobs(instance: Snapshot) -> Snapshot:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_same_input_same_plan_in_any_order(seed: int) -> None:
+def test_the_same_input_gives_the_same_plan_in_any_order(seed: int) -> None:
     instance = snapshot(seed, servers=24, jobs=60)
     limits = PlanSettings(time_limit_seconds=60.0)
     first_plan, second_plan, reversed_plan = (
@@ -116,7 +118,7 @@ def test_same_input_same_plan_in_any_order(seed: int) -> None:
 @pytest.mark.parametrize("decades", [4.0, 12.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_light_jobs_are_not_lost_in_the_gap(seed: int, decades: float) -> None:
-    """In every band of weight the plan is as good as the same jobs planned by themselves."""
+    """In every band of weight, the plan is as good as a separate plan of those jobs."""
     instance = snapshot(seed, servers=16, jobs=60, decades=decades)
     program = program_of(instance)
     solution = solve(program, 0.01, 30.0)
@@ -127,19 +129,19 @@ def test_light_jobs_are_not_lost_in_the_gap(seed: int, decades: float) -> None:
 
 
 def _assert_band_is_good(program: Program, choice: np.ndarray, light: np.ndarray) -> None:
-    """Against the greedy plan of the band on what the heavier jobs leave."""
+    """Compare with the greedy plan of the band on the GPUs that heavier jobs leave."""
     heavy_only = np.where(light, -1, choice)
     free_capacity = program.capacity - program.usage(heavy_only)
     part = replace(program, capacity=free_capacity)
     rivals = greedy_by_weight(part)
     ours = np.where(light, choice, -1)
-    theirs = np.where(light, rivals, -1)
-    assert part.scaled_objective(ours) >= 0.98 * part.scaled_objective(theirs)
+    rivals_only = np.where(light, rivals, -1)
+    assert part.scaled_objective(ours) >= 0.98 * part.scaled_objective(rivals_only)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_applied_and_planned_again_nothing_moves(seed: int) -> None:
-    """With a restart cost, a plan whose jobs run where it put them is its own best answer."""
+def test_replanning_an_applied_plan_moves_nothing(seed: int) -> None:
+    """With a restart cost, planning again after a plan was applied gives the same plan."""
     instance = snapshot(seed, servers=5, jobs=7)
     first_plan = plan(instance, PlanSettings(gap=0.0))
     idle = {node.name: node.idle for node in instance.nodes}
@@ -157,12 +159,14 @@ def test_applied_and_planned_again_nothing_moves(seed: int) -> None:
 
 @pytest.mark.parametrize("turns", [0, None])
 @pytest.mark.parametrize("seed", range(4))
-def test_planned_again_from_the_last_plan_within_the_gap(
+def test_replanning_from_the_last_plan_stays_within_the_gap(
     seed: int, turns: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As large programs are: short rounds of prices, what hardly loses stays, light jobs by prices.
+    """Small programs are solved like large ones: with short rounds of prices, keeping jobs that
+    hardly lose, and placing light jobs by prices.
 
-    Against the exact optimum of the next round, in which some jobs ended and others weigh more.
+    The result is compared with the exact optimum of the next round, in which a job has ended and
+    priorities have changed.
     """
     monkeypatch.setattr("hopsd.solver.bound.dual_prices._MANY_COLUMNS", 0)
     monkeypatch.setattr("hopsd.solver.weight_classes.LARGE", 0)
@@ -186,14 +190,16 @@ def test_planned_again_from_the_last_plan_within_the_gap(
 
 
 def _a_round_later(instance: Snapshot, seed: int) -> Snapshot:
-    """Where the plan put them, jobs run; one has ended, and priorities are others."""
+    """Return the next round: jobs run as planned, one has ended, and priorities have changed."""
     rng = np.random.default_rng(seed)
     first_plan = plan(instance, PlanSettings())
     ended_job = sorted(first_plan.placements)[0]
-    running = {job: at for job, at in first_plan.placements.items() if job != ended_job}
+    running = {
+        job: allocation for job, allocation in first_plan.placements.items() if job != ended_job
+    }
     idle = {node.name: node.idle for node in instance.nodes}
-    for at in running.values():
-        for name, gpus in at:
+    for allocation in running.values():
+        for name, gpus in allocation:
             idle[name] -= gpus
     return replace(
         instance,
@@ -255,7 +261,7 @@ def test_spread_placements_fill_every_server_but_the_last() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_large_lambda_is_greedy_by_priority_at_scale(seed: int) -> None:
-    """Weights a factor 3^50 apart: no job loses gain for any number of lighter ones."""
+    """Weights differ by a factor of 3^50: no job loses gain for any number of lighter ones."""
     instance = snapshot(seed, servers=16, jobs=40)
     order = np.random.default_rng(seed).permutation(len(instance.jobs))
     jobs = [

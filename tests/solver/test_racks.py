@@ -1,4 +1,4 @@
-"""Jobs bound to racks on many blocks: exact packings are found, and bounds are close."""
+"""Rack-bound jobs on many blocks: exact packings are found, and bounds are close."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hopsd.policies.hops.policy import plan
 
 
 def check_racks(snapshot: Snapshot, rack_plan: Plan) -> None:
-    at = {node.name: i for i, node in enumerate(snapshot.nodes)}
+    index = {node.name: i for i, node in enumerate(snapshot.nodes)}
     levels = Levels.from_nodes(snapshot.nodes)
     rules = {job.id: job.rules for job in snapshot.jobs}
     for job, place in rack_plan.placements.items():
-        servers = [at[name] for name in place.nodes]
+        servers = [index[name] for name in place.nodes]
         leaves = [snapshot.nodes[server].leaf for server in servers]
         assert keeps_racks(rules[job], leaves, levels.at(np.array(servers)))
 
@@ -34,7 +34,7 @@ def test_every_job_of_an_exact_packing_is_placed(nodes: int, seed: int) -> None:
     check_racks(snapshot, packing_plan)
 
 
-def test_a_best_fit_leaves_jobs_out_of_such_packings() -> None:
+def test_best_fit_leaves_out_jobs_of_such_packings() -> None:
     snapshots = [planted_snapshot(288, seed) for seed in range(3)]
     placed_jobs = [best_fit(packing, packing.jobs, largest=True) for packing in snapshots]
     assert any(
@@ -52,7 +52,7 @@ def test_a_third_of_the_jobs_bound_to_racks_are_planned_within_the_gap() -> None
 
 @pytest.mark.long
 def test_ten_thousand_gpus_with_many_fragments_are_planned_within_the_gap() -> None:
-    """Jobs that took the first of equal servers left 706 GPUs idle."""
+    """Regression: jobs took the first of equal servers, which left 706 GPUs idle."""
     snapshot = mixed_snapshot(10_000, 1 / 3, seed=3, idle=0.8)
     rack_plan = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=300.0))
     assert rack_plan.gap <= 0.01
@@ -73,7 +73,7 @@ def test_limits_cores_and_memory_beside_racks_are_planned_within_the_gap(
     check_racks(snapshot, rack_plan)
 
 
-def test_the_same_plan_for_the_same_snapshot() -> None:
+def test_the_same_snapshot_gives_the_same_plan() -> None:
     settings = PlanSettings(gap=0.02, time_limit_seconds=60.0)
     first_plan, second_plan = (
         plan(mixed_snapshot(600, 0.5, seed=1, idle=0.8), settings) for _ in range(2)
@@ -92,13 +92,13 @@ def test_spread_and_consolidated_segments_are_planned_within_the_gap() -> None:
             job,
             rules=replace(
                 job.rules,
-                spread_segments=wishes[at % 4][0],
-                consolidate_segments=wishes[at % 4][1],
+                spread_segments=wishes[index % 4][0],
+                consolidate_segments=wishes[index % 4][1],
             ),
         )
         if job.rules.segment is not None
         else job
-        for at, job in enumerate(snapshot.jobs)
+        for index, job in enumerate(snapshot.jobs)
     ]
     snapshot = replace(snapshot, jobs=tuple(jobs))
     rack_plan = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=60.0))
@@ -112,10 +112,10 @@ def test_spread_and_consolidated_segments_are_planned_within_the_gap() -> None:
 
 
 @pytest.mark.parametrize(("speed_across", "leaves"), [({1: 1.0, 2: 0.8}, 1), ({}, 2)])
-def test_a_job_without_options_is_kept_within_a_leaf_where_that_is_faster(
+def test_a_job_without_options_stays_within_a_leaf_if_that_is_faster(
     speed_across: dict[int, float], leaves: int
 ) -> None:
-    """The two idle nodes of one leaf are the second and the third: without a reason, the first."""
+    """The second and third node are the idle ones of a leaf; without it the first would be used."""
     snapshot = mixed_snapshot(16, 0.0, seed=0)
     nodes = tuple(
         replace(node, switches=("core", leaf))

@@ -1,4 +1,4 @@
-"""Programs with rules and limits, too large for the exact search: feasible, and the bound holds."""
+"""Programs with rules and limits that are too large for the exact search: feasible and bounded."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_plan_is_within_its_gap_and_its_bound_holds(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_ledger_of_its_own_finds_nothing_wrong(seed: int) -> None:
+def test_an_independent_ledger_finds_no_violation(seed: int) -> None:
     instance = with_rules(snapshot(seed, servers=16, jobs=60), seed)
     result = plan(instance, PlanSettings(time_limit_seconds=20.0))
     ledger = ledger_of(instance)
@@ -60,8 +60,8 @@ def test_a_ledger_of_its_own_finds_nothing_wrong(seed: int) -> None:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
-def test_passes_gain_where_cores_and_memory_are_short(seed: int) -> None:
-    """All fragments in one group were more than CBC could improve on."""
+def test_passes_gain_if_cores_and_memory_are_scarce(seed: int) -> None:
+    """Regression: all fragments in one group were too many for CBC to improve the plan."""
     case, noise, demands = bench.Case.FRAGMENTED, bench.Noise.PAIR, bench.Demands.SITE
     program = program_of(bench.snapshot(512, case, noise, seed, demands=demands))
     value = program.scaled_objective
@@ -72,8 +72,8 @@ def test_passes_gain_where_cores_and_memory_are_short(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_idle_servers_short_of_gpus_alone_need_no_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They cost 2,048 GPUs twice the time that passes over the class plan take."""
+def test_idle_servers_short_of_gpus_only_need_no_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 2,048 GPUs, cuts take twice as long as passes over the class plan."""
 
     def fail(*_: object) -> None:
         raise AssertionError("cuts")
@@ -86,10 +86,10 @@ def test_idle_servers_short_of_gpus_alone_need_no_cuts(monkeypatch: pytest.Monke
     assert program.scaled_objective(solution.choice) >= 0.99 * solution.bound
 
 
-def test_of_cuts_beside_a_start_no_round_counts_after_the_gap_is_met(
+def test_rounds_of_cuts_after_the_gap_is_met_do_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """However many of them are known by then: the plan does not depend on who is faster."""
+    """More rounds may be known by then, but the plan must not depend on which thread is faster."""
     program = program_of(with_rules(snapshot(0, servers=16, jobs=40), 0))
     parts = column_groups(program)
     prices = find_prices(program, parts, program.scaled_objective(greedy_by_weight(program)), inf)
@@ -106,8 +106,8 @@ def test_of_cuts_beside_a_start_no_round_counts_after_the_gap_is_met(
     assert tightening.choice is choice
 
 
-def test_a_choice_worth_enough_ends_the_search() -> None:
-    """Whatever its distance to the bound of prices is."""
+def test_a_choice_of_sufficient_worth_ends_the_search() -> None:
+    """Its distance to the bound by prices does not matter."""
     calls = []
 
     def count(*question: object) -> Answer:
@@ -124,10 +124,12 @@ def test_a_choice_worth_enough_ends_the_search() -> None:
 
 
 @pytest.mark.parametrize(("enough", "breadths"), [(1.005, [1, 2]), (1.02, []), (inf, [])])
-def test_passes_go_on_beside_cuts_where_the_plan_is_what_is_missing(
+def test_passes_continue_beside_cuts_while_only_the_plan_is_missing(
     monkeypatch: pytest.MonkeyPatch, enough: float, breadths: list[int]
 ) -> None:
-    """One after each round, with larger groups once one gains nothing; ``enough``: by the value."""
+    """A pass follows each round, with larger groups after one without gain. ``enough`` is the
+    required multiple of the value.
+    """
     program = program_of(with_rules(snapshot(0, servers=16, jobs=40), 0))
     prices = find_prices(program, column_groups(program), 1.0, inf)
     choice, passes = greedy_by_weight(program), []
@@ -138,8 +140,8 @@ def test_passes_go_on_beside_cuts_where_the_plan_is_what_is_missing(
 
     monkeypatch.setattr(large, "improve", improve)
     monkeypatch.setattr(Tightening, "rounds", lambda *_: map(TightenResult, [prices] * 5))
-    needed = enough * program.scaled_objective(choice)
-    task = Task(0.01, inf, CheckedSolver(lambda *_: Answer()), enough=needed)
+    required_worth = enough * program.scaled_objective(choice)
+    task = Task(0.01, inf, CheckedSolver(lambda *_: Answer()), enough=required_worth)
     parts = column_groups(program)
     large._start_and_cuts(
         lambda *_: TightenResult(prices), None, program, parts, prices, choice, task

@@ -1,4 +1,4 @@
-"""The hard limit of a plan, while other programs take the CPU."""
+"""The hard time limit of a plan while other programs use the CPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def busy_cpus() -> Iterator[None]:
 @pytest.mark.usefixtures("busy_cpus")
 @pytest.mark.parametrize("seconds", [2.0, 4.0])
 def test_the_limit_holds_under_load(seconds: float) -> None:
-    """A gap of 0 is out of reach for 1,000 GPUs: only the limit ends the search."""
+    """A gap of 0 is unreachable for 1,000 GPUs, so only the limit ends the search."""
     instance = snapshot(0, servers=130, jobs=400)
     settings = PlanSettings(gap=0.0, time_limit_seconds=seconds)
     result = in_time(lambda: plan(instance, settings), seconds * 1.2)

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(shutil.which("pg_dump") is None, reason="needs p
 
 
 @pytest.mark.slow
-def test_a_dump_comes_back(database: str, tmp_path: Path) -> None:
+def test_a_dump_is_restored_completely(database: str, tmp_path: Path) -> None:
     user, dump = UserName("ann"), tmp_path / "hops.dump"
 
     def save(kind: str) -> None:

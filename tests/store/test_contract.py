@@ -49,12 +49,12 @@ any_example = settings(
 
 @any_example
 @given(record=job_records)
-def test_a_job_comes_back_as_it_was_saved(store: History, record: JobRecord) -> None:
+def test_a_job_is_loaded_as_it_was_saved(store: History, record: JobRecord) -> None:
     store.save_jobs([record])
     assert store.jobs()[record.id] == record
 
 
-def test_a_time_without_end_is_kept_like_any_other(store: History) -> None:
+def test_an_infinite_time_is_stored(store: History) -> None:
     store.save_jobs([running(FIRST, N0, since=5.0)])
     store.save_jobs([job(FIRST, seen=inf)])
     (placement,) = store.placements(FIRST)
@@ -64,7 +64,7 @@ def test_a_time_without_end_is_kept_like_any_other(store: History) -> None:
 @pytest.mark.slow
 @any_example
 @given(record=plan_records, results=st.lists(outcomes, max_size=3).map(tuple))
-def test_a_plan_comes_back_as_it_was_begun(
+def test_a_plan_is_loaded_as_it_was_begun(
     store: History, record: PlanRecord, results: tuple[StepOutcome, ...]
 ) -> None:
     plan = store.begin_plan(record)
@@ -75,7 +75,7 @@ def test_a_plan_comes_back_as_it_was_begun(
     assert store.outcomes(plan) == results
 
 
-def test_a_job_that_ended_leaves_the_open_ones(store: History) -> None:
+def test_an_ended_job_is_no_longer_open(store: History) -> None:
     store.save_jobs([job("1"), job("2")])
     store.save_jobs([ended_job("1", 200.0)])
     assert set(store.jobs()) == {TWO}
@@ -84,7 +84,7 @@ def test_a_job_that_ended_leaves_the_open_ones(store: History) -> None:
     assert store.newest_jobs([JobId("3"), FIRST]) == {FIRST: ended_job("1", 200.0)}
 
 
-def test_saving_again_replaces(store: History) -> None:
+def test_saving_again_replaces_the_record(store: History) -> None:
     store.save_jobs([job(seen=110.0)])
     store.save_jobs([job(seen=140.0, wait_seconds=30.0)])
     assert store.jobs() == {FIRST: job(seen=140.0, wait_seconds=30.0)}
@@ -92,7 +92,7 @@ def test_saving_again_replaces(store: History) -> None:
     assert len(store.jobs()) == 1
 
 
-def test_an_id_that_slurm_gives_again_is_another_job(store: History) -> None:
+def test_a_reused_id_is_another_job(store: History) -> None:
     store.save_jobs([running("1", N0, 120.0)])
     store.save_jobs([ended_job("1", 200.0)])
     second_job = running("1", N1, 5120.0, submit=5000.0)
@@ -103,10 +103,10 @@ def test_an_id_that_slurm_gives_again_is_another_job(store: History) -> None:
     assert [p.submit for p in store.placements(FIRST)] == [100.0, 5000.0]
 
 
-def test_a_job_that_slurm_forgot_and_whose_id_it_gave_again_keeps_its_record(
+def test_a_forgotten_job_whose_id_was_reused_keeps_its_record(
     store: History,
 ) -> None:
-    """The store used to delete its open record."""
+    """Regression: the store deleted the job's open record."""
     old = {"wait_seconds": 20.0, "run_seconds": 10.0}
     store.save_jobs([running("1", N0, 120.0, seen=150.0, **old)])
     store.save_jobs([running("1", N1, 5120.0, submit=5000.0)])
@@ -119,7 +119,7 @@ def test_a_job_that_slurm_forgot_and_whose_id_it_gave_again_keeps_its_record(
     assert store.raqlr(0.0) == pytest.approx((2.0 + 4.0) / 2)
 
 
-def test_the_history_of_a_job_has_nothing_of_an_earlier_one_of_its_number(store: History) -> None:
+def test_the_history_of_a_job_excludes_an_earlier_job_with_its_number(store: History) -> None:
     """The earlier job may have been another user's."""
     store.save_jobs([running("1", N0, 120.0)])
     store.save_jobs([ended_job("1", 200.0)])
@@ -145,7 +145,7 @@ def test_placements_follow_a_job_from_start_over_move_to_end(store: History) -> 
 
 
 @pytest.mark.parametrize("vacate_time", [155.0, 155.58])
-def test_an_outcome_tells_when_a_job_left_its_nodes(store: History, vacate_time: float) -> None:
+def test_an_outcome_ends_the_placement(store: History, vacate_time: float) -> None:
     store.save_jobs([running("1", N0, 120.0)])
     step = Step(FIRST, StepKind.MOVE, Allocation.of(N0), Allocation.of(N1))
     plan = store.begin_plan(plan_record(None, step, time=150.0))
@@ -155,13 +155,13 @@ def test_an_outcome_tells_when_a_job_left_its_nodes(store: History, vacate_time:
     assert [(p.start, p.end) for p in store.placements()] == [(120.0, 155.0), (158.0, None)]
 
 
-def test_a_preempted_job_left_at_the_latest_when_it_was_seen_without(store: History) -> None:
+def test_a_preempted_jobs_placement_ends_by_the_next_reading(store: History) -> None:
     store.save_jobs([running("1", N0, 120.0)])
     store.save_jobs([job("1", seen=170.7)])
     assert [(p.start, p.end) for p in store.placements()] == [(120.0, 170.0)]
 
 
-def test_a_requeued_job_left_when_slurm_requeued_it(store: History) -> None:
+def test_a_requeued_jobs_placement_ends_at_the_requeue(store: History) -> None:
     store.save_jobs([running("1", N0, 120.0)])
     store.save_jobs([job("1", seen=170.7, allocation_since=150.0)])
     assert [(p.start, p.end) for p in store.placements()] == [(120.0, 150.0)]
@@ -173,7 +173,7 @@ def test_a_resized_allocation_stays_one_placement(store: History) -> None:
     assert [p.allocation.as_dict() for p in store.placements()] == [{"n0": 2}]
 
 
-def test_the_newest_unfinished_plan_and_the_newest_finished_one(store: History) -> None:
+def test_the_newest_unfinished_and_finished_plans_are_returned(store: History) -> None:
     assert store.unfinished_plan() is None
     assert store.last_plan() is None
     old, new = plan_record(time=100.0), plan_record(time=130.0)
@@ -185,7 +185,7 @@ def test_the_newest_unfinished_plan_and_the_newest_finished_one(store: History) 
     assert store.last_plan() == new
 
 
-def test_the_newest_outcome_of_each_job_is_told(store: History) -> None:
+def test_the_newest_outcome_of_each_job_is_returned(store: History) -> None:
     def carried_out(*jobs: str, status: OutcomeStatus) -> tuple[StepOutcome, ...]:
         steps = tuple(Step(JobId(job), StepKind.MOVE) for job in jobs)
         outcomes = tuple(StepOutcome(step, status) for step in steps)
@@ -203,7 +203,7 @@ def test_the_newest_outcome_of_each_job_is_told(store: History) -> None:
     assert store.last_outcomes([]) == {}
 
 
-def test_plans_are_summed_up_the_newest_first(store: History) -> None:
+def test_plans_are_summarised_newest_first(store: History) -> None:
     first = replace(
         waiting(j1=ReasonCode.HELD),
         placements={TWO: Allocation.of({"n0": 2})},
@@ -225,7 +225,7 @@ def test_only_a_begun_plan_can_be_finished(store: History) -> None:
         store.finish_plan(PlanId(17), [], 1.0)
 
 
-def test_a_reason_lasts_until_another_or_none_is_given(store: History) -> None:
+def test_a_reason_lasts_until_it_is_replaced_or_removed(store: History) -> None:
     plans = [
         waiting(j1=ReasonCode.OUTSIDE_WINDOW, j2=ReasonCode.HELD),
         waiting(j1=ReasonCode.OUTSIDE_WINDOW, j2=ReasonCode.HELD),
@@ -244,7 +244,7 @@ def test_a_reason_lasts_until_another_or_none_is_given(store: History) -> None:
     }
 
 
-def test_raqlr_is_the_mean_of_what_ended_since(store: History) -> None:
+def test_raqlr_is_the_mean_over_recently_ended_jobs(store: History) -> None:
     assert store.raqlr(0.0) is None
     store.save_jobs(
         [
@@ -258,7 +258,7 @@ def test_raqlr_is_the_mean_of_what_ended_since(store: History) -> None:
     assert store.raqlr(200.0) == pytest.approx(2.0)
 
 
-def test_knowledge_has_the_past_runs_of_who_is_present(store: History) -> None:
+def test_knowledge_contains_past_runs_of_present_users_and_workloads(store: History) -> None:
     bert, bob, carol = WorkloadName("bert"), UserName("bob"), UserName("carol")
     store.save_jobs(
         [
@@ -286,7 +286,7 @@ def test_knowledge_has_the_past_runs_of_who_is_present(store: History) -> None:
     )
 
 
-def test_runs_that_hops_own_signal_ended_are_no_run_times_and_name_their_workload(
+def test_runs_ended_by_hops_own_signal_give_no_run_time_but_name_their_workload(
     store: History,
 ) -> None:
     first_job, two = ended_job("1", 200.0, run_seconds=9.0), ended_job("2", 200.0, run_seconds=9.0)
@@ -303,7 +303,7 @@ def test_workloads_that_failed_at_a_restart_are_known(store: History) -> None:
     assert store.knowledge().failed_again == {(first_job.user, WorkloadName("w1"))}
 
 
-def test_knowledge_has_the_newest_runs_of_each_kind(store: History) -> None:
+def test_knowledge_contains_the_newest_runs_of_each_kind(store: History) -> None:
     lab = {"account": "lab"}
     store.save_jobs(
         [
@@ -320,14 +320,14 @@ def test_knowledge_has_the_newest_runs_of_each_kind(store: History) -> None:
     assert of_other == [*range(340 - MAX_SIMILAR, 340)]
 
 
-def report(at: float, node: str = "n0") -> ThroughputRecord:
+def report(time: float, node: str = "n0") -> ThroughputRecord:
     workload, gpu_type = WorkloadName("resnet50"), GpuType("rtx3090")
     return ThroughputRecord(
-        workload, gpu_type, NodeName(node), 2, 1, 98.5, at, batch=32.0, leaves=2
+        workload, gpu_type, NodeName(node), 2, 1, 98.5, time, batch=32.0, leaves=2
     )
 
 
-def process(job: str, at: float, workload: str = "resnet50") -> PhaseRecord:
+def process(job: str, time: float, workload: str = "resnet50") -> PhaseRecord:
     phases = Phases(
         inference=False,
         on_device=True,
@@ -345,16 +345,16 @@ def process(job: str, at: float, workload: str = "resnet50") -> PhaseRecord:
     )
     gpu_type, node = GpuType("rtx3090"), NodeName("n0")
     name = WorkloadName(workload)
-    return PhaseRecord(name, gpu_type, JobId(job), 0, node, 0, 77, 1, at, phases)
+    return PhaseRecord(name, gpu_type, JobId(job), 0, node, 0, 77, 1, time, phases)
 
 
 def shortage(
-    user: str = "alice", workload: str = "resnet50", gpus: int = 1, at: float = 1.0
+    user: str = "alice", workload: str = "resnet50", gpus: int = 1, time: float = 1.0
 ) -> Shortage:
-    return Shortage(UserName(user), WorkloadName(workload), GpuType("v100"), gpus, at)
+    return Shortage(UserName(user), WorkloadName(workload), GpuType("v100"), gpus, time)
 
 
-def fit(workload: str, at: float) -> Theory:
+def fit(workload: str, time: float) -> Theory:
     return Theory(
         workload=WorkloadName(workload),
         gpu_type=GpuType("rtx3090"),
@@ -374,43 +374,43 @@ def fit(workload: str, at: float) -> Theory:
         w_load=0.02,
         records=4,
         iterations=120,
-        at=at,
+        at=time,
     )
 
 
-def test_a_report_read_twice_counts_once(store: History) -> None:
+def test_a_report_stored_twice_counts_once(store: History) -> None:
     store.add_throughput([report(1.0), report(2.0), report(2.0)])
     store.add_throughput([report(2.0)])
     assert store.knowledge().records == (report(1.0), report(2.0))
 
 
 def test_knowledge_keeps_the_newest_reports_of_each_shape(store: History) -> None:
-    store.add_throughput([report(float(at)) for at in range(NEWEST + 5)])
+    store.add_throughput([report(float(time)) for time in range(NEWEST + 5)])
     store.add_throughput([report(0.5, "n1")])
     assert store.knowledge().records == (
         report(0.5, "n1"),
-        *(report(float(at)) for at in range(5, NEWEST + 5)),
+        *(report(float(time)) for time in range(5, NEWEST + 5)),
     )
 
 
-def test_a_process_counts_with_its_last_report(store: History) -> None:
-    store.add_phases([process("1", at=1.0), process("1", at=2.0), process("2", at=1.5)])
-    store.add_phases([process("2", at=3.0), process("3", at=4.0, workload="bert")])
+def test_a_process_counts_by_its_last_report(store: History) -> None:
+    store.add_phases([process("1", time=1.0), process("1", time=2.0), process("2", time=1.5)])
+    store.add_phases([process("2", time=3.0), process("3", time=4.0, workload="bert")])
     phases = store.phases(WorkloadName("resnet50"), GpuType("rtx3090"))
-    assert phases == (process("2", at=3.0), process("1", at=2.0))
+    assert phases == (process("2", time=3.0), process("1", time=2.0))
     assert store.phases(WorkloadName("resnet50"), GpuType("v100")) == ()
 
 
-def test_basic_times_rest_on_the_newest_processes(store: History) -> None:
-    store.add_phases(process(str(n), at=float(n)) for n in range(1, NEWEST_PHASES + 6))
+def test_basic_times_use_the_newest_processes(store: History) -> None:
+    store.add_phases(process(str(n), time=float(n)) for n in range(1, NEWEST_PHASES + 6))
     phases = store.phases(WorkloadName("resnet50"), GpuType("rtx3090"))
     assert [record.at for record in phases] == list(range(NEWEST_PHASES + 5, 5, -1))
 
 
-def test_reports_that_count_no_more_are_pruned(store: History) -> None:
-    store.add_throughput([report(float(at)) for at in range(1, NEWEST + 6)])
+def test_superseded_reports_are_pruned(store: History) -> None:
+    store.add_throughput([report(float(time)) for time in range(1, NEWEST + 6)])
     store.add_throughput([report(1.0, "n1")])
-    store.add_phases(process(str(n), at=float(n)) for n in range(1, NEWEST_PHASES + 4))
+    store.add_phases(process(str(n), time=float(n)) for n in range(1, NEWEST_PHASES + 4))
     before = store.knowledge().records
     deleted_counts = store.prune(now=100.0, retention_days=1.0)
     assert (deleted_counts["throughput"], deleted_counts["phases"]) == (5, 3)
@@ -418,30 +418,30 @@ def test_reports_that_count_no_more_are_pruned(store: History) -> None:
     assert not any(store.prune(now=100.0, retention_days=1.0).values())
 
 
-def test_shortages_of_thousands_of_ranks_are_one_statement() -> None:
-    """Each tick stored every shortage in a statement of its own, which took 1 s for 4,096."""
+def test_shortages_of_thousands_of_ranks_take_one_statement() -> None:
+    """Regression: each tick stored each shortage separately, which took 1 s for 4,096."""
     connection = Mock()
-    ranks = [shortage(at=float(at)) for at in range(4096)]
+    ranks = [shortage(time=float(time)) for time in range(4096)]
     throughput.save_shortages(connection, [*ranks, shortage(gpus=3)])
     (call,) = connection.execute.call_args_list
     assert [(row["gpus"], row["at"]) for row in json.loads(call.args[1][0])] == [(3, 4095.0)]
 
 
-def test_of_shortages_the_most_gpus_and_the_last_time_count(store: History) -> None:
-    store.save_shortages([shortage(gpus=2, at=3.0), shortage(gpus=4, at=1.0)])
-    store.save_shortages([shortage(gpus=1, at=2.0), shortage("bob", at=5.0)])
-    expected = shortage(gpus=4, at=3.0), shortage("bob", at=5.0)
+def test_a_shortage_keeps_the_most_gpus_and_the_latest_time(store: History) -> None:
+    store.save_shortages([shortage(gpus=2, time=3.0), shortage(gpus=4, time=1.0)])
+    store.save_shortages([shortage(gpus=1, time=2.0), shortage("bob", time=5.0)])
+    expected = shortage(gpus=4, time=3.0), shortage("bob", time=5.0)
     assert store.knowledge().shortages == expected
 
 
-def test_the_last_fit_and_the_last_calibration_hold(store: History) -> None:
-    store.save_theory([fit("resnet50", at=1.0), fit("bert", at=1.0)])
-    store.save_theory([fit("resnet50", at=2.0)])
+def test_the_last_fit_and_the_last_calibration_count(store: History) -> None:
+    store.save_theory([fit("resnet50", time=1.0), fit("bert", time=1.0)])
+    store.save_theory([fit("resnet50", time=2.0)])
     rtx3090, v100 = GpuType("rtx3090"), GpuType("v100")
     store.save_bandwidth([Bandwidth(v100, 2e9, 1e9, 5.0), Bandwidth(rtx3090, 2e9, 1e9, 5.0)])
     store.save_bandwidth([Bandwidth(v100, 3e9, 1e8, 6.0, 5e7)])
     knowledge = store.knowledge()
-    assert knowledge.theory == (fit("bert", at=1.0), fit("resnet50", at=2.0))
+    assert knowledge.theory == (fit("bert", time=1.0), fit("resnet50", time=2.0))
     assert knowledge.bandwidth == (
         Bandwidth(rtx3090, 2e9, 1e9, 5.0),
         Bandwidth(v100, 3e9, 1e8, 6.0, 5e7),
@@ -454,7 +454,7 @@ def profile(job: JobId, begin: float, **fields: Any) -> ProfileRun:
     )
 
 
-def test_profile_runs_are_told_while_open_or_new(store: History) -> None:
+def test_open_and_recent_profile_runs_are_returned(store: History) -> None:
     first, second = profile(FIRST, 100.0), profile(TWO, 90.0)
     store.save_profile_runs([first, second])
     assert store.profile_runs(since=500.0) == (second, first)
@@ -465,7 +465,7 @@ def test_profile_runs_are_told_while_open_or_new(store: History) -> None:
     assert store.profile_runs(since=100.5) == (second,)
 
 
-def test_the_last_program_of_a_script_is_told(store: History) -> None:
+def test_the_last_program_of_a_script_is_returned(store: History) -> None:
     first_script, two, three = (WorkloadName(f"alice/train/{name}") for name in ("1", "2", "3"))
     store.save_program(first_script, "0123456789ab", time=1.0)
     store.save_program(two, "0123456789ab", time=1.0)
@@ -474,7 +474,7 @@ def test_the_last_program_of_a_script_is_told(store: History) -> None:
     assert store.programs([]) == {}
 
 
-def test_pause_lasts(store: History) -> None:
+def test_a_pause_persists(store: History) -> None:
     assert not store.control().paused
     store.set_paused(paused=True, operator="root", time=5.0)
     assert (store.control().paused, store.control().by, store.control().since) == (
@@ -486,7 +486,7 @@ def test_pause_lasts(store: History) -> None:
     assert (store.control().paused, store.control().by) == (False, "alice")
 
 
-def test_release_requests_stay_until_they_are_fulfilled(store: History) -> None:
+def test_release_requests_persist_until_they_are_fulfilled(store: History) -> None:
     store.add_release_request([JobId("7"), JobId("8")], uid=1000, time=5.0)
     store.add_release_request([], uid=0, time=6.0)
     first, second = store.release_requests()
@@ -496,7 +496,7 @@ def test_release_requests_stay_until_they_are_fulfilled(store: History) -> None:
     assert store.release_requests() == (second,)
 
 
-def test_events_are_told_newest_first(store: History) -> None:
+def test_events_are_returned_newest_first(store: History) -> None:
     store.add_event("drift", "job 1 runs on n1", job=FIRST, time=1.0)
     store.add_event("recovered", "took up a plan", time=2.0)
     store.add_event("drift", "job 1 runs on n0", job=FIRST)
@@ -505,7 +505,7 @@ def test_events_are_told_newest_first(store: History) -> None:
     assert len(store.events(limit=1)) == 1
 
 
-def test_a_jobs_history_is_what_json_can_hold(store: History) -> None:
+def test_a_jobs_history_is_valid_json(store: History) -> None:
     store.save_jobs([running("1", N0, 120.0)])
     store.begin_plan(plan_record(waiting(j1=ReasonCode.HELD)))
     store.add_event("drift", "seen", job=FIRST, time=2.0)
@@ -519,7 +519,7 @@ def test_a_jobs_history_is_what_json_can_hold(store: History) -> None:
     assert store.job_history(TWO)["record"] is None
 
 
-def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) -> None:
+def test_pruning_deletes_expired_rows_and_keeps_needed_ones(store: History) -> None:
     day = 86400.0
     store.save_jobs([running("1", N0, 120.0), running("2", N1, 120.0)])
     store.save_jobs([ended_job("2", 200.0)])
@@ -533,9 +533,9 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
         plan_ids.append(store.begin_plan(record))
         store.finish_plan(plan_ids[-1], [StepOutcome(step, OutcomeStatus.DONE)], start)
     store.add_throughput([report(1.0), report(9 * day)])
-    store.add_phases([process("1", at=1.0), process("2", at=9 * day)])
-    store.save_theory([fit("resnet50", at=1.0), fit("bert", at=9 * day)])
-    store.save_shortages([shortage(at=1.0), shortage(workload="bert", at=9 * day)])
+    store.add_phases([process("1", time=1.0), process("2", time=9 * day)])
+    store.save_theory([fit("resnet50", time=1.0), fit("bert", time=9 * day)])
+    store.save_shortages([shortage(time=1.0), shortage(workload="bert", time=9 * day)])
     store.save_profile_runs([profile(FIRST, 1.0, closed=True), profile(TWO, 2.0)])
     store.save_program(WorkloadName("old"), "0123456789ab", time=1.0)
     store.save_program(WorkloadName("new"), "0123456789ab", time=9 * day)
@@ -572,7 +572,7 @@ def test_pruning_takes_what_is_over_and_leaves_what_is_needed(store: History) ->
 
 
 @pytest.mark.slow
-def test_a_database_is_of_one_cluster(database: str) -> None:
+def test_a_database_belongs_to_one_cluster(database: str) -> None:
     """Otherwise one cluster's recovery sends signals to the other's jobs of the same numbers."""
     with PostgresStore(database) as store:
         for _ in range(2):
@@ -581,14 +581,14 @@ def test_a_database_is_of_one_cluster(database: str) -> None:
             store.claim_cluster("west")
 
 
-def test_what_predictions_have_learnt_is_replaced_as_a_whole(store: History) -> None:
+def test_the_state_of_predictions_is_replaced_as_a_whole(store: History) -> None:
     assert store.predictions() is None
     for state in ({"level": {"start": 0.8}, "residuals": {"start/1": [0.5, -1.0]}}, {"level": {}}):
         store.save_predictions(state)
         assert store.predictions() == state
 
 
-def test_jobs_that_ended_come_by_their_end_for_one_user_or_all(store: History) -> None:
+def test_ended_jobs_are_sorted_by_end_for_one_user_or_all(store: History) -> None:
     bob = UserName("bob")
     store.save_jobs([ended_job("1", 300.0), ended_job("2", 500.0, user=bob), ended_job("3", 400.0)])
     store.save_jobs([job("4")])
@@ -598,7 +598,7 @@ def test_jobs_that_ended_come_by_their_end_for_one_user_or_all(store: History) -
     assert store.ended_jobs(9, UserName("eve")) == ()
 
 
-def test_the_queue_by_periods_counts_waits_for_the_time_they_lasted(store: History) -> None:
+def test_queue_periods_count_waits_while_they_lasted(store: History) -> None:
     store.save_jobs(
         [
             ended_job("1", 150.0, wait_seconds=20.0),
@@ -623,7 +623,7 @@ def test_the_queue_by_periods_counts_waits_for_the_time_they_lasted(store: Histo
     assert (period_of_user.waiting, period_of_user.ended) == (0.0, 0)
 
 
-def test_what_a_user_is_told_by_mail_is_theirs_and_can_be_forgotten(store: History) -> None:
+def test_a_users_mail_setting_is_separate_and_can_be_deleted(store: History) -> None:
     ann, bob = UserName("ann"), UserName("bob")
     assert store.mail_kinds(ann) is None
     store.save_mail_kinds(ann, ["failed", "done"])

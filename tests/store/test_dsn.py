@@ -26,6 +26,6 @@ def test_a_database_is_local_unless_a_host_is_named(dsn: str, database: str | No
     assert local_database(dsn, "slurm") == database
 
 
-def test_what_is_no_connection_string_is_refused() -> None:
+def test_an_invalid_connection_string_is_refused() -> None:
     with pytest.raises(ConfigError, match="accepted for example: host=/run/postgresql"):
         local_database("the database", "slurm")

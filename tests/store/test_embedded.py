@@ -62,9 +62,7 @@ def test_nothing_is_left_behind(open_folder: Path, ending: str) -> None:
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
-def test_nothing_is_left_behind_by_a_process_that_was_killed(
-    open_folder: Path, is_stopped: bool
-) -> None:
+def test_a_killed_process_leaves_nothing_behind(open_folder: Path, is_stopped: bool) -> None:
     program = (
         "import sys, tempfile, time\n"
         "from hopsd.store.embedded import EmbeddedPostgres\n"
@@ -88,7 +86,7 @@ def test_nothing_is_left_behind_by_a_process_that_was_killed(
     assert not processes_in(open_folder)
 
 
-def test_a_start_that_fails_leaves_nothing_and_says_why(
+def test_a_failed_start_leaves_nothing_and_gives_the_reason(
     open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(embedded._SETTINGS, "shared_buffers", "never")
@@ -97,20 +95,22 @@ def test_a_start_that_fails_leaves_nothing_and_says_why(
     assert not list(open_folder.iterdir())
 
 
-def test_no_binaries_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_binaries_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binaries, "local_binaries", lambda: None)
     monkeypatch.setattr(binaries, "wheel_binaries", lambda: None)
     with pytest.raises(StoreError, match="install postgresql"):
         EmbeddedPostgres()
 
 
-def test_the_wheel_serves_where_the_machine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wheel_is_used_if_the_machine_has_no_postgresql(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(binaries, "local_binaries", lambda: None)
     with EmbeddedPostgres() as server:
         assert int(server.version.split(".")[0]) >= 15
 
 
-def test_it_listens_on_no_port_and_lets_only_its_owner_in() -> None:
+def test_the_server_listens_on_no_port_and_admits_only_its_owner() -> None:
     with EmbeddedPostgres() as server, psycopg.connect(server.dsn()) as connection:
         assert connection.execute("SHOW listen_addresses").fetchone() == ("",)
         home = Path(connection.info.host)
@@ -131,7 +131,7 @@ def test_commits_survive_a_kill_and_a_restart() -> None:
             assert connection.execute("SELECT n FROM t").fetchone() == (7,)
 
 
-def test_a_kill_with_busy_connections_can_be_started_again() -> None:
+def test_the_server_restarts_after_a_kill_with_busy_connections() -> None:
     with EmbeddedPostgres() as server:
         for _ in range(3):
             connections = [psycopg.connect(server.dsn()) for _ in range(5)]
@@ -144,7 +144,7 @@ def test_a_kill_with_busy_connections_can_be_started_again() -> None:
 
 
 @is_root
-def test_roots_server_is_unprivileged_and_makes_no_account() -> None:
+def test_roots_server_is_unprivileged_and_creates_no_account() -> None:
     accounts = Path("/etc/passwd").read_bytes()
     with EmbeddedPostgres() as server:
         home = Path(server.dsn().split()[0].removeprefix("host="))
@@ -167,7 +167,7 @@ def test_binaries_below_a_closed_folder_are_copied(tmp_path: Path) -> None:
 
 
 @is_root
-def test_it_runs_without_root() -> None:
+def test_the_server_runs_without_root() -> None:
     """A child process gives up root; all modules are loaded, since nobody may not read files."""
     child = os.fork()
     if child == 0:

@@ -36,19 +36,19 @@ def objects(dsn: str) -> set[str]:
         return {name for (name,) in rows if "yoyo" not in name}
 
 
-def test_each_migration_has_a_way_back() -> None:
+def test_each_migration_can_be_rolled_back() -> None:
     for name in NAMES:
         assert (folder() / f"{name}.rollback.sql").read_text().strip()
 
 
-def test_forward_is_done_once(dsn: str) -> None:
+def test_migrations_are_applied_once(dsn: str) -> None:
     assert pending(dsn) == NAMES
     assert migrate(dsn) == NAMES
     assert pending(dsn) == ()
     assert migrate(dsn) == ()
 
 
-def test_each_step_back_leaves_the_schema_of_the_release_before(
+def test_each_rollback_restores_the_schema_of_the_previous_release(
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sources = folder()
@@ -67,7 +67,7 @@ def test_each_step_back_leaves_the_schema_of_the_release_before(
     assert objects(dsn) == schemas[-1]
 
 
-def test_back_to_a_named_migration_for_an_older_release(dsn: str) -> None:
+def test_an_older_release_needs_a_rollback_to_a_named_migration(dsn: str) -> None:
     migrate(dsn)
     assert back_to(dsn, NAMES[-3]) == tuple(reversed(NAMES[-2:]))
     assert pending(dsn) == NAMES[-2:]
@@ -76,14 +76,14 @@ def test_back_to_a_named_migration_for_an_older_release(dsn: str) -> None:
         back_to(dsn, "9999.unknown")
 
 
-def test_all_the_way_back_leaves_nothing(dsn: str) -> None:
+def test_rolling_back_everything_leaves_nothing(dsn: str) -> None:
     migrate(dsn)
     migrate(dsn, undo_count=len(NAMES))
     assert objects(dsn) == set()
     assert migrate(dsn, undo_count=1) == ()
 
 
-def test_back_and_forward_keeps_the_tables_of_older_migrations(dsn: str) -> None:
+def test_rolling_back_and_forward_keeps_older_tables(dsn: str) -> None:
     migrate(dsn)
     with PostgresStore(dsn) as store:
         store.save_jobs([job("1")])
@@ -105,7 +105,7 @@ def test_a_lock_left_by_a_killed_migration_does_not_stop_the_next(dsn: str) -> N
     assert migrate(dsn, undo_count=1) == NAMES[-1:]
 
 
-def test_an_owner_of_the_schema_alone_can_migrate_and_work(databases: Databases) -> None:
+def test_a_role_that_owns_only_the_schema_can_migrate_and_work(databases: Databases) -> None:
     """The role is no superuser and not the owner: docs/configuration.md grants no more."""
     dsn = databases.new(with_tables=False)
     with psycopg.connect(dsn, autocommit=True) as admin:
@@ -157,7 +157,7 @@ def run(*args: str) -> Result:
     return CliRunner().invoke(migrate_command, args)
 
 
-def test_the_command_tells_what_it_does(dsn: str, tmp_path: Path) -> None:
+def test_the_command_reports_what_it_does(dsn: str, tmp_path: Path) -> None:
     path = tmp_path / "hopsd.toml"
     path.write_text(f'[database]\ndsn = "{dsn}"\n')
     options = ["--config", str(path)]

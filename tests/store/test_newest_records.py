@@ -32,10 +32,10 @@ def store(dsn: str) -> Iterator[LeadingStore]:
         yield store
 
 
-def record(at: float, per_gpu: float = 1.0, node: str = "n0") -> ThroughputRecord:
+def record(time: float, per_gpu: float = 1.0, node: str = "n0") -> ThroughputRecord:
     workload, gpu_type = WorkloadName("w"), GpuType("t")
     return ThroughputRecord(
-        workload, gpu_type, NodeName(node), 2, 1, per_gpu, at, UserName("alice"), 8.0
+        workload, gpu_type, NodeName(node), 2, 1, per_gpu, time, UserName("alice"), 8.0
     )
 
 
@@ -51,7 +51,7 @@ RECORDS = st.builds(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(steps=st.lists(st.lists(RECORDS, max_size=6) | st.just("prune"), max_size=6))
-def test_it_remembers_what_is_stored(
+def test_stored_records_are_remembered(
     dsn: str, monkeypatch: pytest.MonkeyPatch, steps: list[list[ThroughputRecord] | str]
 ) -> None:
     with monkeypatch.context() as context, leading_store(dsn) as store:
@@ -71,7 +71,7 @@ def test_it_remembers_what_is_stored(
 
 
 def test_records_are_read_once(store: LeadingStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading 120,000 records at every plan took 1.1 s."""
+    """Regression: reading 120,000 records for every plan took 1.1 s."""
     store.add_throughput([record(10.0)])
     first = store.knowledge().records
 
@@ -84,7 +84,7 @@ def test_records_are_read_once(store: LeadingStore, monkeypatch: pytest.MonkeyPa
     assert [r.at for r in store.knowledge().records] == [10.0, 20.0]
 
 
-def test_what_hopsctl_calibrate_adds_is_seen(store: LeadingStore, dsn: str) -> None:
+def test_records_added_by_hopsctl_calibrate_are_seen(store: LeadingStore, dsn: str) -> None:
     store.add_throughput([record(10.0)])
     assert len(store.knowledge().records) == 1
     with PostgresStore(dsn) as calibrating_store:
@@ -92,7 +92,7 @@ def test_what_hopsctl_calibrate_adds_is_seen(store: LeadingStore, dsn: str) -> N
     assert [r.at for r in store.knowledge().records] == [5.0, 10.0]
 
 
-def test_after_another_has_led_they_are_read_again(dsn: str) -> None:
+def test_records_are_read_again_after_another_leader(dsn: str) -> None:
     with closing(Leader(dsn)) as leader, PostgresStore(dsn, leader=leader) as store:
         leader.acquire()
         store.add_throughput([record(10.0)])

@@ -39,7 +39,7 @@ def store(dsn: str) -> Iterator[LeadingStore]:
         yield store
 
 
-def test_of_jobs_that_nothing_happened_to_only_the_figures_are_written(
+def test_only_the_figures_of_unchanged_jobs_are_written(
     store: LeadingStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole: list[JobId] = []
@@ -60,7 +60,7 @@ def test_of_jobs_that_nothing_happened_to_only_the_figures_are_written(
     assert [placement.job for placement in store.placements()] == ["0"]
 
 
-def test_what_another_leader_wrote_is_read(dsn: str) -> None:
+def test_records_written_by_another_leader_are_read(dsn: str) -> None:
     with leading_store(dsn) as store, closing(Leader(dsn)) as second_leader:
         store.save_jobs([job("1"), job("2")])
         assert store._leader is not None
@@ -75,9 +75,7 @@ def test_what_another_leader_wrote_is_read(dsn: str) -> None:
         assert set(store.jobs()) == {"2", "3"}
 
 
-def test_a_restored_database_is_read_although_it_counts_its_epochs_anew(
-    dsn: str, store: LeadingStore
-) -> None:
+def test_a_restored_database_with_a_lower_epoch_is_read(dsn: str, store: LeadingStore) -> None:
     store.save_jobs([job("1")])
     with psycopg.connect(dsn) as connection:
         connection.execute("UPDATE leadership SET epoch = epoch - 1")
@@ -91,7 +89,7 @@ def test_a_restored_database_is_read_although_it_counts_its_epochs_anew(
     assert store.jobs() == {"1": job("1", seen=150.0)}
 
 
-def test_a_vacated_placement_that_the_job_is_seen_in_again_goes_on(store: LeadingStore) -> None:
+def test_a_vacated_placement_continues_if_the_job_is_seen_there_again(store: LeadingStore) -> None:
     preempted_job = JobId("1")
     store.save_jobs([running("1", {"n0": 2}, 150.0)])
     step = Step(preempted_job, StepKind.PREEMPT, Allocation.of({"n0": 2}))
@@ -102,14 +100,14 @@ def test_a_vacated_placement_that_the_job_is_seen_in_again_goes_on(store: Leadin
     assert [(p.start, p.end) for p in store.placements(preempted_job)] == [(150.0, None)]
 
 
-def test_after_a_refused_write_the_records_are_read_again(store: LeadingStore) -> None:
+def test_records_are_read_again_after_a_refused_write(store: LeadingStore) -> None:
     store.save_jobs([job("1")])
     with pytest.raises(StoreError):
         store.save_jobs([job("1", seen=150.0), job("2", restarts=2**40)])
     assert store.jobs() == {"1": job("1")}
 
 
-def test_records_that_somebody_deleted_are_written_whole(dsn: str, store: LeadingStore) -> None:
+def test_deleted_records_are_rewritten_completely(dsn: str, store: LeadingStore) -> None:
     store.save_jobs([job("1"), job("2")])
     with PostgresStore(dsn) as operator:
         operator.save_jobs([ended_job("2", 150.0)])
@@ -159,7 +157,7 @@ def looks(draw: st.DrawFn) -> list[object]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(given_looks=looks())
-def test_records_and_placements_are_those_of_a_store_that_writes_everything(
+def test_records_equal_those_of_a_store_that_writes_everything(
     store: LeadingStore, given_looks: list[object]
 ) -> None:
     number, plain = next(EXAMPLES), MemoryStore()

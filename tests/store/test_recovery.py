@@ -60,7 +60,7 @@ def store(dsn: str) -> Iterator[PostgresStore]:
         yield store
 
 
-def test_what_was_written_survives_kill_9_of_postgresql(
+def test_commits_survive_kill_9_of_postgresql(
     server: EmbeddedPostgres, store: PostgresStore
 ) -> None:
     store.save_jobs([job("1")])
@@ -71,7 +71,7 @@ def test_what_was_written_survives_kill_9_of_postgresql(
     assert store.unfinished_plan() == (plan, plan_record())
 
 
-def test_while_postgresql_is_away_calls_say_so_and_go_on_after(
+def test_calls_report_an_unavailable_postgresql_and_recover(
     server: EmbeddedPostgres, store: PostgresStore
 ) -> None:
     store.save_jobs([job("1")])
@@ -87,7 +87,7 @@ def test_while_postgresql_is_away_calls_say_so_and_go_on_after(
 
 
 @contextmanager
-def hung(server: EmbeddedPostgres) -> Iterator[None]:
+def suspend_processes(server: EmbeddedPostgres) -> Iterator[None]:
     """Stop all processes of ``server``: connections stay open, and nothing answers."""
     assert server.processes()
     try:
@@ -100,14 +100,14 @@ def hung(server: EmbeddedPostgres) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("is_leader", [False, True])
-def test_a_postgresql_that_hangs_costs_one_short_time_out(
+def test_a_hanging_postgresql_costs_one_short_time_out(
     server: EmbeddedPostgres, dsn: str, is_leader: bool
 ) -> None:
     with closing(Leader(dsn)) as leader, PostgresStore(dsn, leader=leader) as store:
         leader.acquire()
         store.save_jobs([job("1")])
         ask = leader.assure if is_leader else store.unfinished_plan
-        with hung(server):
+        with suspend_processes(server):
             start_time = time.monotonic()
             with pytest.raises((StoreUnavailableError, NotLeaderError)):
                 ask()
@@ -129,7 +129,7 @@ def test_a_postgresql_that_hangs_costs_one_short_time_out(
         store.save_jobs([job("2")])
 
 
-def test_a_slow_statement_is_no_silence(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_statement_is_not_an_outage(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "SILENCE_SECONDS", 0.1)
     database = connection.Database(dsn, 4.0, connection.postgres_breaker())
     with closing(database), database.transaction() as transaction:
@@ -137,7 +137,7 @@ def test_a_slow_statement_is_no_silence(dsn: str, monkeypatch: pytest.MonkeyPatc
         assert transaction.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_a_database_that_takes_no_writes_is_away_and_nobodys_job_to_blame(
+def test_a_read_only_database_counts_as_away_and_blames_no_job(
     store: PostgresStore, dsn: str
 ) -> None:
     with psycopg.connect(dsn, autocommit=True) as admin:
@@ -154,7 +154,7 @@ def test_a_database_that_takes_no_writes_is_away_and_nobodys_job_to_blame(
     assert not store.jobs()
 
 
-def test_a_call_that_waits_is_served_when_postgresql_comes_back(
+def test_a_waiting_call_is_served_when_postgresql_returns(
     server: EmbeddedPostgres, dsn: str
 ) -> None:
     with PostgresStore(dsn, wait_seconds=8.0) as store:  # a busy machine starts it in some seconds
@@ -212,7 +212,7 @@ def test_a_restart_within_a_call_writes_all_or_nothing(
     assert times.pop() >= saves[-1]
 
 
-def test_a_store_made_while_postgresql_is_away_works_once_it_is_there(
+def test_a_store_created_while_postgresql_is_away_works_later(
     server: EmbeddedPostgres, dsn: str
 ) -> None:
     server.stop()
@@ -223,7 +223,7 @@ def test_a_store_made_while_postgresql_is_away_works_once_it_is_there(
         assert store.jobs() == {}
 
 
-def test_only_one_leads(dsn: str) -> None:
+def test_only_one_process_leads(dsn: str) -> None:
     first, second = Leader(dsn), Leader(dsn)
     try:
         first.acquire()
@@ -239,7 +239,7 @@ def test_only_one_leads(dsn: str) -> None:
         second.close()
 
 
-def test_a_lost_connection_is_lost_leadership(server: EmbeddedPostgres, dsn: str) -> None:
+def test_a_lost_connection_loses_the_lead(server: EmbeddedPostgres, dsn: str) -> None:
     first, second = Leader(dsn), Leader(dsn)
     try:
         first.acquire()
@@ -286,7 +286,7 @@ def test_nobody_leads_without_postgresql(server: EmbeddedPostgres, dsn: str) -> 
     leader.close()
 
 
-def test_a_plan_is_not_begun_once_the_lead_is_lost(server: EmbeddedPostgres, dsn: str) -> None:
+def test_a_plan_is_not_begun_after_the_lead_is_lost(server: EmbeddedPostgres, dsn: str) -> None:
     leader, second_leader = Leader(dsn), Leader(dsn)
     with PostgresStore(dsn, leader=leader) as store:
         with pytest.raises(NotLeaderError):
@@ -303,7 +303,7 @@ def test_a_plan_is_not_begun_once_the_lead_is_lost(server: EmbeddedPostgres, dsn
     second_leader.close()
 
 
-def test_who_led_before_writes_nothing_more(server: EmbeddedPostgres, dsn: str) -> None:
+def test_a_former_leader_writes_nothing(server: EmbeddedPostgres, dsn: str) -> None:
     """The old leader is suspended in the middle of a plan and resumed after another one has led."""
     leader, second_leader = Leader(dsn), Leader(dsn)
     with (
@@ -332,7 +332,7 @@ def test_who_led_before_writes_nothing_more(server: EmbeddedPostgres, dsn: str) 
         assert not store.jobs()
 
 
-def test_the_lock_of_a_process_that_does_nothing_any_more_ends(dsn: str) -> None:
+def test_the_lock_of_a_suspended_process_expires(dsn: str) -> None:
     frozen_leader, second_leader = Leader(dsn, lease_seconds=0.5), Leader(dsn)
     with closing(frozen_leader), closing(second_leader):
         frozen_leader.acquire()
@@ -352,7 +352,7 @@ def test_the_lock_of_a_process_that_does_nothing_any_more_ends(dsn: str) -> None
             frozen_leader.assure()
 
 
-def test_a_process_that_stops_in_a_transaction_holds_its_locks_no_longer_than_the_lead(
+def test_locks_of_a_process_suspended_in_a_transaction_end_with_the_lead(
     dsn: str,
 ) -> None:
     with psycopg.connect(conninfo(dsn)) as connection:
@@ -360,13 +360,13 @@ def test_a_process_that_stops_in_a_transaction_holds_its_locks_no_longer_than_th
     assert row == (f"{LEASE_SECONDS:g}s",)
 
 
-def test_a_release_request_is_written_by_a_hopsd_that_does_not_lead(dsn: str) -> None:
+def test_a_hopsd_that_does_not_lead_can_store_release_requests(dsn: str) -> None:
     with PostgresStore(dsn, leader=Leader(dsn)) as store:
         store.add_release_request([JobId("7")], uid=1000, time=5.0)
         assert [(w.jobs, w.uid) for w in store.release_requests()] == [((JobId("7"),), 1000)]
 
 
-def test_a_database_without_the_schema_says_what_to_do(server: EmbeddedPostgres) -> None:
+def test_a_database_without_the_schema_is_reported_with_advice(server: EmbeddedPostgres) -> None:
     with (
         PostgresStore(server.create_database("empty")) as store,
         pytest.raises(StoreError, match="hopsctl migrate"),
@@ -374,7 +374,7 @@ def test_a_database_without_the_schema_says_what_to_do(server: EmbeddedPostgres)
         store.jobs()
 
 
-def test_a_dsn_that_is_none_is_told() -> None:
+def test_an_invalid_dsn_is_refused() -> None:
     with pytest.raises(ConfigError, match="not a libpq connection string"):
         PostgresStore("no such thing")
 

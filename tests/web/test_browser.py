@@ -102,7 +102,7 @@ def test_every_page_is_readable(
     assert len(driver.execute_script(UNREADABLE)) == (0 if dark else 1)  # the check works
 
 
-def test_a_keyboard_is_enough(site: WebSite, driver: Any) -> None:
+def test_every_page_is_usable_by_keyboard(site: WebSite, driver: Any) -> None:
     view(driver, 1200, 800)
     driver.get(f"{site.url}/jobs")
 
@@ -128,23 +128,23 @@ def test_a_keyboard_is_enough(site: WebSite, driver: Any) -> None:
     WebDriverWait(driver, 60).until(lambda d: d.title.startswith("Job "))
 
 
-def test_the_page_renews_itself_and_keeps_the_readers_place(site: WebSite, driver: Any) -> None:
+def test_the_page_refreshes_itself_and_keeps_the_readers_place(site: WebSite, driver: Any) -> None:
     view(driver, 1200, 800)
     driver.get(f"{site.url}/jobs")
     state_script = (
         "return document.getElementById('state').textContent"  # the element itself is replaced
     )
-    before = driver.execute_script(state_script)
+    old_state = driver.execute_script(state_script)
     driver.execute_script("window.here = true; document.querySelector('main .chip').focus()")
-    at = driver.switch_to.active_element.get_attribute("href")
+    focused_link = driver.switch_to.active_element.get_attribute("href")
     site.rig.tick()
-    WebDriverWait(driver, 90).until(lambda d: d.execute_script(state_script) != before)
+    WebDriverWait(driver, 90).until(lambda d: d.execute_script(state_script) != old_state)
     assert driver.execute_script("return window.here")  # the page was not reloaded
-    assert driver.switch_to.active_element.get_attribute("href") == at
+    assert driver.switch_to.active_element.get_attribute("href") == focused_link
 
 
 @pytest.mark.long
-def test_a_page_whose_hopsd_is_gone_says_so(site: WebSite, driver: Any) -> None:
+def test_a_page_without_its_hopsd_says_so(site: WebSite, driver: Any) -> None:
     driver.get(f"{site.url}/")
     driver.execute_script("window.fetch = () => Promise.reject(new Error())")
     WebDriverWait(driver, 60).until(

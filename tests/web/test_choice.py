@@ -44,7 +44,7 @@ ROWS = [
         ({"sort": "done"}, ["3", "1", "2"]),
     ],
 )
-def test_jobs_are_chosen_and_sorted(query: dict[str, str], jobs: list[str]) -> None:
+def test_jobs_are_filtered_and_sorted(query: dict[str, str], jobs: list[str]) -> None:
     assert [row["id"] for row in JobSearch.from_query(query).rows(ROWS)] == jobs
 
 
@@ -53,7 +53,7 @@ def test_a_job_without_a_value_comes_last(sort: str) -> None:
     assert [row["id"] for row in JobSearch.from_query({"sort": sort}).rows(ROWS)][-1] == "2"
 
 
-def test_a_heading_turns_the_order_round_and_keeps_the_filter() -> None:
+def test_a_heading_reverses_the_order_and_keeps_the_filter() -> None:
     choice = JobSearch.from_query({"user": "ann"})
     assert choice.sorted_by("waited") == {"user": "ann", "sort": "waited"}
     assert JobSearch.from_query(choice.sorted_by("waited")).sorted_by("waited")["sort"] == "-waited"
@@ -64,7 +64,7 @@ def test_an_unknown_order_is_refused() -> None:
         JobSearch.from_query({"sort": "__class__"})
 
 
-def test_links_are_filled_in_and_left_out_where_a_value_is_missing() -> None:
+def test_links_are_filled_in_and_omitted_without_a_value() -> None:
     templates = ("GPU use https://g.site/d?job={job}", "Log https://ood.site/fs{log}")
     assert links(templates, job="17_4&x=<", log="/home/ann/a b.log") == [
         ("GPU use", "https://g.site/d?job=17_4%26x%3D%3C"),

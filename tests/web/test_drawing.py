@@ -20,18 +20,18 @@ def test_a_timeline_goes_from_submission_to_now_while_a_job_runs() -> None:
     timeline = drawing.timeline(placements, 0.0, 500.0)
     assert timeline is not None
     assert (timeline.begin, timeline.end, timeline.max_gpus) == (0.0, 500.0, 8)
-    drawn = [(stretch.x, stretch.width, stretch.gpus) for stretch in timeline.stretches]
-    assert drawn == [(200.0, 400.0, 2), (800.0, 200.0, 8)]
+    bars = [(stretch.x, stretch.width, stretch.gpus) for stretch in timeline.stretches]
+    assert bars == [(200.0, 400.0, 2), (800.0, 200.0, 8)]
 
 
-def test_a_timeline_of_a_job_that_has_ended_ends_with_it() -> None:
+def test_a_timeline_of_an_ended_job_ends_with_it() -> None:
     timeline = drawing.timeline([placement(100.0, 300.0, n0=2)], 50.0, 1000.0)
     assert timeline is not None
     assert (timeline.begin, timeline.end) == (50.0, 300.0)
     assert [(stretch.x, stretch.width) for stretch in timeline.stretches] == [(200.0, 800.0)]
 
 
-def test_a_run_of_no_length_can_be_seen() -> None:
+def test_a_run_of_zero_length_is_visible() -> None:
     timeline = drawing.timeline(
         [placement(100.0, 100.0, n0=2), placement(500.0, None, n0=2)], 0.0, None
     )
@@ -54,13 +54,13 @@ def test_a_run_of_no_length_can_be_seen() -> None:
         ("3", None),
     ],
 )
-def test_a_jobs_turn_in_the_last_plan(job: str, sentence: str | None) -> None:
+def test_a_jobs_position_in_the_last_plan_is_described(job: str, sentence: str | None) -> None:
     document = {"round": {"window": ["7", "1"], "adjusted": ["2"]}}
     assert drawing.turn(document, {"id": job}) == sentence
     assert drawing.turn({"round": None}, {"id": job}) is None
 
 
-def test_who_may_see_own_jobs_alone_learns_no_position() -> None:
+def test_a_user_limited_to_own_jobs_learns_no_position() -> None:
     document = {"round": {"window": ["7", "1"], "adjusted": []}, "private": True}
     assert drawing.turn(document, {"id": "1"}) == "It was in the service window of the last plan."
 
@@ -69,13 +69,18 @@ def test_parts_of_a_node_fill_it_from_the_left() -> None:
     node = {
         "gpus": 8, "idle": 2, "usable": True, "foreign": 1, "jobs": {"5": 3},
     }  # fmt: skip
-    drawn = [(part.start, part.gpus, part.css_class) for part in drawing.parts(node)]
-    assert drawn == [(0, 3, "c5"), (3, 1, "foreign"), (4, 2, "idle"), (6, 2, "hidden")]
+    segments = [(part.start, part.gpus, part.css_class) for part in drawing.parts(node)]
+    assert segments == [(0, 3, "c5"), (3, 1, "foreign"), (4, 2, "idle"), (6, 2, "hidden")]
     assert drawing.describe_node(node) == (
         "8: 3 of job 5, 1 of plain Slurm jobs, 2 of jobs that are not shown to you, 2 idle"
     )
-    down = {**node, "usable": False}
-    assert [part.css_class for part in drawing.parts(down)] == ["c5", "foreign", "off", "hidden"]
+    down_node = {**node, "usable": False}
+    assert [part.css_class for part in drawing.parts(down_node)] == [
+        "c5",
+        "foreign",
+        "off",
+        "hidden",
+    ]
 
 
 def test_a_course_goes_from_the_oldest_plan_to_the_newest() -> None:
@@ -91,6 +96,6 @@ def test_a_course_goes_from_the_oldest_plan_to_the_newest() -> None:
     assert drawing.course([plan(10.0, 20.0)]) is None
 
 
-def test_tasks_of_an_array_have_colours_side_by_side() -> None:
+def test_tasks_of_an_array_have_adjacent_colours() -> None:
     assert [drawing.colour(job) for job in ("23", "24", "17_4", "17_5")] == [23, 0, 21, 22]
     assert drawing.colour("odd name") == drawing.colour("odd name") < drawing.COLOURS

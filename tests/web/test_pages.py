@@ -93,7 +93,7 @@ def words(page: Page) -> str:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_pages_are_well_formed_and_bring_nothing_from_outside(site: WebSite, path: str) -> None:
+def test_pages_are_well_formed_and_self_contained(site: WebSite, path: str) -> None:
     page = site.get(path)
     assert page.status == 200
     for tag, attributes in CheckedPage(page.text).tags:
@@ -115,7 +115,7 @@ def test_the_cluster_shows_each_gpu(site: WebSite) -> None:
         assert f'href="/jobs/{row["id"]}"' in page.text
 
 
-def test_the_queue_says_why_in_its_order(site: WebSite) -> None:
+def test_the_queue_is_in_order_with_reasons(site: WebSite) -> None:
     page = site.get("/jobs")
     page_words = words(page)
     for row in site.rig.controller.document["waiting"]:
@@ -135,9 +135,9 @@ def test_jobs_show_when_they_start_and_end(tmp_path: Path) -> None:
     site = WebSite(tmp_path, Rig(tmp_path / "reports", *jobs))
     site.rig.tick()
     outlook = site.rig.controller.outlook
-    until = time.monotonic() + 30.0
+    deadline = time.monotonic() + 30.0
     while outlook.document is None:
-        assert time.monotonic() < until
+        assert time.monotonic() < deadline
         time.sleep(0.01)
     site.rig.tick()
     document = site.rig.controller.document
@@ -154,7 +154,7 @@ def test_jobs_show_when_they_start_and_end(tmp_path: Path) -> None:
     assert f"{low} to {high}" in words(site.get(f"/jobs/{row['id']}"))
 
 
-def test_a_long_queue_is_cut_and_can_be_shown_whole(tmp_path: Path) -> None:
+def test_a_long_queue_is_truncated_and_can_be_shown_completely(tmp_path: Path) -> None:
     (tmp_path / "reports").mkdir()
     jobs = [job(number, "hops:reqs=64") for number in range(1, ROWS + 8)]
     web_site = WebSite(tmp_path, Rig(tmp_path / "reports", *jobs))
@@ -164,7 +164,7 @@ def test_a_long_queue_is_cut_and_can_be_shown_whole(tmp_path: Path) -> None:
     web_site.close()
 
 
-def test_a_jobs_page_has_its_placements_and_what_was_weighed(site: WebSite) -> None:
+def test_a_jobs_page_has_its_placements_and_alternatives(site: WebSite) -> None:
     site.rig.tick()
     running = site.rig.controller.document["running"][0]["id"]
     page_words = words(site.get(f"/jobs/{running}"))
@@ -175,7 +175,7 @@ def test_a_jobs_page_has_its_placements_and_what_was_weighed(site: WebSite) -> N
     assert "Why it waited" in waits
 
 
-def test_speeds_are_measured_against_expected(site: WebSite) -> None:
+def test_speeds_are_shown_against_expectations(site: WebSite) -> None:
     row = {"reqs": [1, 2], "placement": {"n0": 2}}
     kind = {
         "gpu_type": "a100",
@@ -198,7 +198,7 @@ def test_speeds_are_measured_against_expected(site: WebSite) -> None:
     assert two.from_x < two.x < two.measured_x < two.to_x <= 1000.0
 
 
-def test_plans_are_there_with_bound_and_time(site: WebSite) -> None:
+def test_plans_are_shown_with_bound_and_time(site: WebSite) -> None:
     page_words = words(site.get("/plans"))
     plan = site.answers.plans(1)[0]
     assert f"{plan.seconds:.2f} s" in page_words
@@ -206,17 +206,17 @@ def test_plans_are_there_with_bound_and_time(site: WebSite) -> None:
 
 
 @pytest.mark.slow
-def test_what_would_change_if_a_node_were_emptied(site: WebSite) -> None:
-    before = site.rig.controller.document
+def test_what_if_shows_the_effect_of_emptying_a_node(site: WebSite) -> None:
+    old_document = site.rig.controller.document
     page = site.get("/what-if?drain=n0")
     assert page.status == 200, words(page)
     CheckedPage(page.text)
     assert "GPUs 8 now 16" in words(page)
-    assert site.rig.controller.document is before
+    assert site.rig.controller.document is old_document
 
 
 @pytest.mark.slow
-def test_what_would_change_with_other_counts(site: WebSite) -> None:
+def test_what_if_shows_the_effect_of_other_counts(site: WebSite) -> None:
     page_words = words(site.get("/what-if?job=2&reqs=1,2"))
     assert "Job 2 with 1,2 GPUs" in page_words
     assert re.search(r"2 ann . n\d .[12]", page_words)
@@ -232,7 +232,7 @@ def test_what_would_change_with_other_counts(site: WebSite) -> None:
         ("job=99&reqs=1", "give one of the page"),
     ],
 )
-def test_a_question_that_is_none_is_refused(site: WebSite, query: str, message: str) -> None:
+def test_an_invalid_question_is_refused(site: WebSite, query: str, message: str) -> None:
     page = site.get(f"/what-if?{query}")
     assert page.status == 400
     assert message in words(page)
@@ -241,12 +241,12 @@ def test_a_question_that_is_none_is_refused(site: WebSite, query: str, message: 
 @pytest.mark.parametrize(
     "query", [b"/jobs?user=\xff", b"/jobs/\xff\xfe", b"/what-if?job=\xc3(", b"/\x00"]
 )
-def test_raw_bytes_are_no_defect(site: WebSite, query: bytes) -> None:
+def test_raw_bytes_cause_no_defect(site: WebSite, query: bytes) -> None:
     answer = site.raw(b"GET " + query + b" HTTP/1.0\r\nHost: localhost\r\n\r\n")
     assert answer[9:12] in (b"200", b"400", b"404"), answer[:200]
 
 
-def test_one_question_at_a_time_and_not_for_long(site: WebSite) -> None:
+def test_only_one_question_is_computed_at_a_time_and_briefly(site: WebSite) -> None:
     result = site.answers.result
     assert result is not None
     snapshot = result.build.snapshot
@@ -258,13 +258,13 @@ def test_one_question_at_a_time_and_not_for_long(site: WebSite) -> None:
         planner.compare(snapshot, snapshot, PlanSettings(), 60.0)
 
 
-def test_another_site_has_no_plans_made(site: WebSite) -> None:
+def test_another_site_cannot_trigger_plans(site: WebSite) -> None:
     assert site.get("/what-if?drain=n0", Sec_Fetch_Site="cross-site").status == 403
     assert site.get("/what-if", Sec_Fetch_Site="cross-site").status == 200
 
 
 @pytest.mark.slow
-def test_who_may_not_see_jobs_or_nodes_learns_nothing_of_them(site: WebSite) -> None:
+def test_a_reader_without_access_to_jobs_or_nodes_learns_nothing_of_them(site: WebSite) -> None:
     site.slurm.privacy = Privacy(frozenset({Private.JOBS}))
     assert 'href="/jobs/' not in site.get("/what-if?drain=n0").text
     assert site.get("/what-if?job=1&reqs=1").status == 400
@@ -272,7 +272,7 @@ def test_who_may_not_see_jobs_or_nodes_learns_nothing_of_them(site: WebSite) -> 
     assert site.get("/what-if?drain=n0").status == 400
 
 
-def test_no_text_of_a_user_gets_through(tmp_path: Path) -> None:
+def test_texts_of_users_are_escaped(tmp_path: Path) -> None:
     web_site = WebSite(tmp_path, rig(tmp_path, name=EVIL, user=UserName(EVIL)))
     web_site.rig.tick()
     web_site.rig.store.add_event("drift", EVIL, job=JobId("1"), time=web_site.rig.port.now)
@@ -295,11 +295,11 @@ def test_headers_protect_every_answer(site: WebSite) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
-def test_only_reading_is_accepted(site: WebSite, method: str) -> None:
+def test_only_read_requests_are_accepted(site: WebSite, method: str) -> None:
     assert site.get("/", method).status == 405
 
 
-def test_what_is_not_there_is_said(site: WebSite) -> None:
+def test_missing_pages_and_invalid_ids_are_reported(site: WebSite) -> None:
     assert site.get("/jobs/999999").status == 404
     page = site.get("/jobs/x")
     assert page.status == 400
@@ -308,7 +308,7 @@ def test_what_is_not_there_is_said(site: WebSite) -> None:
     assert site.get("/static/../pages.py").status == 404
 
 
-def test_nothing_is_sent_twice_while_nothing_changed(site: WebSite) -> None:
+def test_unchanged_pages_are_not_sent_again(site: WebSite) -> None:
     first = site.get("/jobs")
     unchanged_reply = site.get("/jobs", If_None_Match=first.headers["ETag"])
     assert (unchanged_reply.status, unchanged_reply.text) == (304, "")
@@ -316,7 +316,7 @@ def test_nothing_is_sent_twice_while_nothing_changed(site: WebSite) -> None:
     assert site.get("/jobs", If_None_Match=first.headers["ETag"]).status == 200
 
 
-def test_a_stranger_sees_what_private_data_leaves(site: WebSite) -> None:
+def test_a_stranger_sees_what_private_data_allows(site: WebSite) -> None:
     site.slurm.privacy = Privacy(frozenset({Private.JOBS}))
     for path in ("/", "/jobs"):
         assert 'href="/jobs/' not in site.get(path).text
@@ -326,18 +326,18 @@ def test_a_stranger_sees_what_private_data_leaves(site: WebSite) -> None:
     assert "n0" not in words(site.get("/"))
 
 
-def test_the_proxy_says_on_the_socket_who_reads(site: WebSite) -> None:
+def test_the_proxy_names_the_reader_on_the_socket(site: WebSite) -> None:
     site.slurm.privacy = Privacy(frozenset({Private.JOBS}))
     assert site.get("/jobs/1", X_Remote_User=ME).status == 200
     assert site.get("/jobs", X_Remote_User="no-such-user").status == 403
-    mine = site.get("/jobs", X_Remote_User=ME)
-    assert 'href="/jobs/' in mine.text
-    assert mine.headers["Vary"] == "X-Remote-User"
+    own_page = site.get("/jobs", X_Remote_User=ME)
+    assert 'href="/jobs/' in own_page.text
+    assert own_page.headers["Vary"] == "X-Remote-User"
     # The page sent to one reader is not cached for another.
-    assert site.get("/jobs", If_None_Match=mine.headers["ETag"]).status == 200
+    assert site.get("/jobs", If_None_Match=own_page.headers["ETag"]).status == 200
 
 
-def test_a_port_believes_no_header_and_no_other_name(tmp_path: Path) -> None:
+def test_a_port_trusts_no_header_and_no_other_host_name(tmp_path: Path) -> None:
     web_site = WebSite(
         tmp_path, rig(tmp_path), on_port=True, user_header="X-Remote-User", names=("gpu.site",)
     )
@@ -352,7 +352,7 @@ def test_a_port_believes_no_header_and_no_other_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_defect_is_one_page_and_not_the_readers(
+def test_a_defect_fails_one_page_and_is_not_blamed_on_the_reader(
     site: WebSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
@@ -365,7 +365,7 @@ def test_a_defect_is_one_page_and_not_the_readers(
     assert site.get("/").status == 200
 
 
-def test_what_cannot_be_listened_on_stops_nothing(tmp_path: Path) -> None:
+def test_a_failure_to_listen_stops_nothing(tmp_path: Path) -> None:
     web_site = WebSite(tmp_path, rig(tmp_path))
     listen = ListenAddress(str(tmp_path / "none" / "w.sock"))
     for config in (WebConfig(listen=listen), Config().web):
@@ -373,17 +373,17 @@ def test_what_cannot_be_listened_on_stops_nothing(tmp_path: Path) -> None:
     web_site.close()
 
 
-def test_before_the_first_tick_there_are_pages(tmp_path: Path) -> None:
+def test_pages_exist_before_the_first_tick(tmp_path: Path) -> None:
     web_site = WebSite(tmp_path, rig(tmp_path))
     for path in ("/", "/jobs", "/plans"):
         assert web_site.get(path).status == 200
     web_site.close()
 
 
-def test_one_readers_questions_are_answered_one_by_one(
+def test_questions_of_one_reader_are_answered_one_by_one(
     site: WebSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise one reader takes the processor and PostgreSQL connections that a round needs."""
+    """Otherwise one reader would take the processor and PostgreSQL connections that rounds need."""
     answer_starts: queue.Queue[None] = queue.Queue()
     go_on = threading.Event()
 
@@ -410,16 +410,16 @@ def test_one_readers_questions_are_answered_one_by_one(
 def large_answers(site: WebSite, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Have job 1's page answer ``size`` bytes as JSON."""
     document = {"job": {"id": "1"}, "history": {}, "text": "x" * size}
-    monkeypatch.setattr(site.answers, "explain", lambda _who, _job: document)
+    monkeypatch.setattr(site.answers, "explain", lambda _viewer, _job: document)
 
 
 LARGE = "/jobs/1?format=json"
 
 
-def test_a_proxys_reader_who_takes_no_answers_keeps_no_other_reader_out(
+def test_a_proxys_slow_reader_blocks_no_other_reader(
     site: WebSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One reader of large answers took all 64 connections of the proxy."""
+    """Regression: one reader of large answers took all 64 connections of the proxy."""
     large_answers(site, monkeypatch, 1 << 20)
     request = f"GET {LARGE} HTTP/1.1\r\nHost: hops\r\nX-Remote-User: {ME}\r\n\r\n"
     with ExitStack() as stack:
@@ -430,8 +430,8 @@ def test_a_proxys_reader_who_takes_no_answers_keeps_no_other_reader_out(
             assert reader.recv(1)
         assert site.get(LARGE, X_Remote_User=ME).status == 429
         assert site.get(LARGE, X_Remote_User="nobody").status == 200
-    until = time.monotonic() + 30.0
-    while time.monotonic() < until:
+    deadline = time.monotonic() + 30.0
+    while time.monotonic() < deadline:
         if site.get(LARGE, X_Remote_User=ME).status == 200:
             return
     pytest.fail("no answer after the others hung up")
@@ -458,7 +458,7 @@ print(urllib.request.urlopen(sys.argv[1], timeout=90).status)
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="acts as other accounts")
-def test_one_account_that_reads_nothing_keeps_no_other_account_out(
+def test_an_account_that_reads_nothing_blocks_no_other_account(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     web_site = WebSite(tmp_path, rig(tmp_path), on_port=True)
@@ -481,7 +481,7 @@ def test_one_account_that_reads_nothing_keeps_no_other_account_out(
         holder.communicate(timeout=60)
 
 
-def test_jobs_are_filtered_and_sorted(site: WebSite) -> None:
+def test_the_jobs_page_is_filtered_and_sorted(site: WebSite) -> None:
     assert 'href="/jobs/2"' not in site.get("/jobs?word=no-such-text").text
     page = site.get("/jobs?sort=-gpus")
     CheckedPage(page.text)
@@ -495,7 +495,7 @@ def test_jobs_are_filtered_and_sorted(site: WebSite) -> None:
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/what-if?drain=n0"])
-def test_each_page_is_there_as_json(site: WebSite, path: str) -> None:
+def test_each_page_is_available_as_json(site: WebSite, path: str) -> None:
     page = site.get(path)
     (address,) = re.findall(r'href="([^"]*)">JSON', page.text)
     answer = site.get(html.unescape(address))
@@ -543,7 +543,7 @@ def test_a_nodes_page_has_its_jobs_and_links(tmp_path: Path) -> None:
     web_site.close()
 
 
-def test_finished_jobs_are_ones_own_where_others_are_private(site: WebSite) -> None:
+def test_only_own_finished_jobs_are_shown_if_others_are_private(site: WebSite) -> None:
     record = next(iter(site.rig.store.jobs().values()))
     now = site.rig.port.now
     finished_record = replace(record, state=SlurmState.COMPLETED, end=now)
@@ -554,15 +554,15 @@ def test_finished_jobs_are_ones_own_where_others_are_private(site: WebSite) -> N
         ]
     )
     assert 'href="/jobs/50"' in site.get("/finished").text
-    mine = site.get("/finished", X_Remote_User=ME).text
-    assert 'href="/jobs/51"' in mine
-    assert 'href="/jobs/50"' not in mine
+    own_page = site.get("/finished", X_Remote_User=ME).text
+    assert 'href="/jobs/51"' in own_page
+    assert 'href="/jobs/50"' not in own_page
     assert 'href="/jobs/50"' in site.get("/finished?user=ann", X_Remote_User=ME).text
     site.slurm.privacy = Privacy(frozenset({Private.JOBS}), frozenset(), frozenset())
     assert 'href="/jobs/' not in site.get("/finished?user=ann").text
 
 
-def test_history_has_use_queue_and_waits(site: WebSite) -> None:
+def test_the_history_page_has_use_queue_and_waits(site: WebSite) -> None:
     site.rig.tick()
     now = site.rig.controller.document["time"]
     site.rig.store.add_gpu_use([GpuUse(now // 3600 * 3600, GpuType("h200"), 7200.0, 3600.0)])

@@ -55,7 +55,7 @@ def situations(draw: st.DrawFn) -> tuple[Snapshot, list[Job], frozenset[JobId], 
 
 
 @given(situations())
-def test_a_session_finds_room_wherever_those_that_may_move_could_leave_it(
+def test_a_session_finds_room_wherever_movable_jobs_could_leave_it(
     situation: tuple[Snapshot, list[Job], frozenset[JobId], Job],
 ) -> None:
     snapshot, movable, proven_ids, session = situation
@@ -86,7 +86,7 @@ def test_a_session_finds_room_wherever_those_that_may_move_could_leave_it(
     assert room.concessions.keys() <= {candidate.id for candidate in movable}
 
 
-def test_a_training_stops_where_its_shrinking_and_all_others_free_too_little() -> None:
+def test_a_training_stops_if_shrinking_it_and_all_others_frees_too_little() -> None:
     """Regression: shrinking is cheaper per GPU; if it freed too little, nothing else was tried."""
     small, large = job("0", (1,), {"n0": 1}), job("1", (1, 2), {"n0": 2})
     session = job("99", (3,), {}, rules=NODE)
@@ -114,7 +114,7 @@ def test_the_order_of_jobs_changes_nothing(
     assert room.concessions == reversed_room.concessions
 
 
-def test_one_that_shrinks_is_asked_before_one_that_would_stop() -> None:
+def test_a_training_that_can_shrink_is_asked_before_one_that_must_stop() -> None:
     nodes = (Node(NodeName("n0"), TYPE, 4, 0), Node(NodeName("n1"), TYPE, 1, 0))
     small, large = job("1", (1,), {"n1": 1}), job("2", (2, 3, 4), {"n0": 4})
     session = job("99", (1,), {}, rules=NODE)
@@ -124,7 +124,7 @@ def test_one_that_shrinks_is_asked_before_one_that_would_stop() -> None:
     assert room.concessions[large.id].target == Allocation.of({"n0": 3})
 
 
-def test_a_session_on_several_nodes_takes_as_many_of_each() -> None:
+def test_a_session_on_several_nodes_takes_equal_parts() -> None:
     nodes = tuple(Node(NodeName(f"n{i}"), TYPE, 4, 2 * i) for i in range(2))
     holder = job("1", (1, 4), {"n0": 4})
     rules = Rules(shape=ShapeRule.EVEN, per_node=2)

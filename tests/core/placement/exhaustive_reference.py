@@ -244,7 +244,7 @@ class Reference:
         """The largest value of eq. 11, found by trying every plan."""
         program = self.program()
         names = [n["name"] for n in self.nodes]
-        at = {name: i for i, name in enumerate(names)}
+        index = {name: i for i, name in enumerate(names)}
         idle = self.idle()
 
         @cache
@@ -256,7 +256,7 @@ class Reference:
             for column in columns:
                 free_after = list(free)
                 for name, gpus in column.placement:
-                    free_after[at[name]] -= gpus
+                    free_after[index[name]] -= gpus
                 if min(free_after) >= 0:
                     value = max(value, weight * column.gain + best(i + 1, tuple(free_after)))
             return value

@@ -109,8 +109,8 @@ class RackReference(RuledReference):
             wrong = remainder or job.get("per_node") not in (None, gpus_each)
             wrong = wrong or any(capacity[name] < gpus_each for name in names)
             return () if wrong else tuple(sorted((name, gpus_each) for name in names))
-        before = sum(capacity[name] for name in names[:-1])
-        last = size - before
+        gpus_of_others = sum(capacity[name] for name in names[:-1])
+        last = size - gpus_of_others
         if any(capacity[name] == 0 for name in names) or not 0 < last <= capacity[names[-1]]:
             return ()
         return tuple(sorted([*((name, capacity[name]) for name in names[:-1]), (names[-1], last)]))

@@ -283,10 +283,10 @@ class RuledReference(Reference):
     def remaining_after(self, state: Any, job: Json, placement: Placement) -> Any | None:
         """What remains after the placement; None if it is not allowed."""
         nodes, limits = list(state[0]), list(state[1])
-        at = {n["name"]: i for i, n in enumerate(self.nodes)}
+        index = {n["name"]: i for i, n in enumerate(self.nodes)}
         present = placement == tuple(sorted((job["running"] or {}).items()))
         for name, count in placement:
-            gpus, cores, memory, use = nodes[at[name]]
+            gpus, cores, memory, use = nodes[index[name]]
             if gpus < count or use == "closed" or (use == "used" and job.get("exclusive")):
                 return None
             need_cores, need_memory = Fraction(self.cores(job, count)), self.memory(job, count)
@@ -299,7 +299,7 @@ class RuledReference(Reference):
             if (cores is not None and cores < 0) or (memory is not None and memory < 0):
                 return None
             mark = "closed" if job.get("exclusive") else "used"
-            nodes[at[name]] = (gpus - count, cores, memory, mark)
+            nodes[index[name]] = (gpus - count, cores, memory, mark)
         size = sum(count for _, count in placement)
         for i, row in enumerate(self.limits):
             if job["id"] in row["jobs"]:

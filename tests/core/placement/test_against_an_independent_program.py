@@ -44,7 +44,7 @@ def optimum(reference: Reference) -> float:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_a_gap_of_0_is_the_optimum(seed: int) -> None:
+def test_a_gap_of_0_gives_the_optimum(seed: int) -> None:
     doc: Json = medium_snapshot(seed)
     document = plan_json(plan(*read_snapshot(json.dumps(doc))))
     reference = Reference(doc)

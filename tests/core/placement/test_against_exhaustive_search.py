@@ -115,7 +115,7 @@ def test_the_order_of_jobs_in_the_file_changes_nothing(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_gap_is_kept_and_proven(seed: int) -> None:
+def test_the_gap_is_kept_and_proven(seed: int) -> None:
     doc = small_snapshot(seed, gap=0.05)
     plan, reference = plan_document(doc), Reference(doc)
     best, value = reference.optimum(), reference.objective(plan["placements"])

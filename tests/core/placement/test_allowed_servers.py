@@ -40,7 +40,7 @@ def shapes(nodes: list[Node], rules: Rules, reqs: set[int]) -> list[dict[NodeNam
 
 
 @given(IDLE, CONTRACTS, st.sets(st.integers(1, 9), min_size=1))
-def test_excluded_servers_are_as_if_they_were_not_there(
+def test_excluded_servers_count_as_absent(
     servers: list[tuple[int, bool]], rules: Rules, reqs: set[int]
 ) -> None:
     nodes = [Node(NodeName(f"n{i}"), TYPE, 4, gpus) for i, (gpus, _) in enumerate(servers)]

@@ -21,7 +21,9 @@ AMOUNTS = st.decimals(0, 2**50, allow_nan=False, places=7).map(Fraction) | st.fr
 )
 @example(idle=[NO_LIMIT, 0, -NO_LIMIT], base=Fraction(0), per_gpu=Fraction(1, 2**12))
 @example(idle=[NO_LIMIT, 0, -NO_LIMIT], base=Fraction(2**50), per_gpu=Fraction(2**61 + 1, 2**11))
-def test_as_many_as_fractions_say(idle: list[int], base: Fraction, per_gpu: Fraction) -> None:
+def test_available_gpus_equal_those_of_exact_fractions(
+    idle: list[int], base: Fraction, per_gpu: Fraction
+) -> None:
     counts = count_fits(np.array(idle, dtype=np.int64), base, per_gpu)
     exact = [max(0, min(floor((count - base) / per_gpu), NO_LIMIT)) for count in idle]
     assert counts.tolist() == exact

@@ -82,7 +82,7 @@ def with_exempt(seed: int) -> Json:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
-def test_what_exempt_jobs_use_up_of_a_limit_starts_nobody_else(name: str) -> None:
+def test_limits_used_up_by_exempt_jobs_start_nobody_else(name: str) -> None:
     starts = 0
     for doc in map(with_exempt, range(20, 40)):
         snapshot, settings = read_snapshot(json.dumps(doc))
@@ -92,14 +92,14 @@ def test_what_exempt_jobs_use_up_of_a_limit_starts_nobody_else(name: str) -> Non
         allocations = {job.id: job.running for job in staying_jobs(snapshot)} | placements
         members = [job for job in allocations if job in limit.jobs]
         changed_jobs = {job for job in members if allocations[job] != jobs[job].running}
-        before = {job: jobs[job].running for job in allocations if job in limit.exempt}
+        exempt_allocations = {job: jobs[job].running for job in allocations if job in limit.exempt}
         has_start = any(not jobs[job].running for job in changed_jobs)
-        if has_start or (changed_jobs and not all(before.values())):
+        if has_start or (changed_jobs and not all(exempt_allocations.values())):
             restart_gpus = sum(
-                max(0, allocations[job].gpus - ran.gpus) for job, ran in before.items()
+                max(0, allocations[job].gpus - ran.gpus) for job, ran in exempt_allocations.items()
             )
             gpus = sum(allocations[job].gpus for job in members) + restart_gpus
-            count = len(members) + sum(not ran for ran in before.values())
+            count = len(members) + sum(not ran for ran in exempt_allocations.values())
             assert limit.gpus is None or gpus <= limit.gpus
             assert limit.count is None or count <= limit.count
             starts += 1
@@ -111,18 +111,18 @@ def test_what_exempt_jobs_use_up_of_a_limit_starts_nobody_else(name: str) -> Non
     [(name, True) for name in ("sia", "gavel", "hare")]
     + [(name, first) for name in ("hops", "hops+", "las", "srtf") for first in (True, False)],
 )
-def test_starts_are_put_off_in_the_queues_order(name: str, first: bool) -> None:
-    """Also if ids are not in the order of priority, and if the policy sets no window."""
-    member, exempt = asks("9", 100.0, 4), asks("10", 1.0, 4)
-    plan = get(name)(at_limit(("10",), member, exempt, first=first), PlanSettings())
+def test_starts_are_postponed_in_queue_order(name: str, first: bool) -> None:
+    """This also holds if ids are not in priority order, and if the policy sets no window."""
+    member, exempt = waiting_job("9", 100.0, 4), waiting_job("10", 1.0, 4)
+    plan = get(name)(snapshot_at_limit(("10",), member, exempt, first=first), PlanSettings())
     assert plan.placements.keys() == {JobId("9")}
-    exempt, member = asks("9", 100.0, 4), asks("10", 1.0, 4)
-    plan = get(name)(at_limit(("9",), member, exempt, first=first), PlanSettings())
+    exempt, member = waiting_job("9", 100.0, 4), waiting_job("10", 1.0, 4)
+    plan = get(name)(snapshot_at_limit(("9",), member, exempt, first=first), PlanSettings())
     assert plan.placements.keys() == {JobId("9")}
     assert "next plan" in plan.waiting[JobId("10")].text
 
 
-def at_limit(
+def snapshot_at_limit(
     exempt: Sequence[str], *jobs: Json, first: bool = True, gpus: int = 4, servers: int = 2
 ) -> Snapshot:
     """``jobs`` on servers of four GPUs; all but ``exempt`` are bound by a limit of ``gpus``."""
@@ -138,7 +138,7 @@ def at_limit(
     return read_snapshot(json.dumps(doc))[0]
 
 
-def asks(name: str, priority: float, *reqs: int, node: str = "") -> Json:
+def waiting_job(name: str, priority: float, *reqs: int, node: str = "") -> Json:
     table = {"a": {"aggregated": {str(n): float(n) for n in reqs}}}
     identity = {"id": name, "user": "u", "submit": 0, "wait": 0, "age": 1, "preemptible": True}
     wants = {"reqs": list(reqs), "priority": priority, "sensitivity": None, "throughput": table}
@@ -151,34 +151,36 @@ def gpus_by_job(snapshot: Snapshot) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_behind_an_exempt_job_others_start_with_the_next_plan(first: bool) -> None:
-    exempt, waiter = asks("1", 2.0, 3), asks("2", 1.0, 1, 4)
-    assert gpus_by_job(at_limit("1", exempt, waiter, first=first)) == {"1": 3}
-    runs = asks("1", 2.0, 3, node="n0")
-    assert gpus_by_job(at_limit("1", runs, waiter, first=False, gpus=1)) == {"2": 1}
-    fits = asks("2", 1.0, 1)
-    assert gpus_by_job(at_limit("1", exempt, fits, first=first)) == {"1": 3, "2": 1}
+def test_jobs_behind_an_exempt_job_start_with_the_next_plan(first: bool) -> None:
+    exempt, waiter = waiting_job("1", 2.0, 3), waiting_job("2", 1.0, 1, 4)
+    assert gpus_by_job(snapshot_at_limit("1", exempt, waiter, first=first)) == {"1": 3}
+    runs = waiting_job("1", 2.0, 3, node="n0")
+    assert gpus_by_job(snapshot_at_limit("1", runs, waiter, first=False, gpus=1)) == {"2": 1}
+    fits = waiting_job("2", 1.0, 1)
+    assert gpus_by_job(snapshot_at_limit("1", exempt, fits, first=first)) == {"1": 3, "2": 1}
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_before_an_exempt_job_others_start_and_it_starts_with_the_next_plan(first: bool) -> None:
-    waiter, exempt = asks("1", 2.0, 4), asks("2", 1.0, 3)
-    now = at_limit("2", waiter, exempt, first=first)
-    plan = get("hops")(now, PlanSettings())
+def test_an_exempt_job_behind_others_starts_with_the_next_plan(first: bool) -> None:
+    waiter, exempt = waiting_job("1", 2.0, 4), waiting_job("2", 1.0, 3)
+    snapshot = snapshot_at_limit("2", waiter, exempt, first=first)
+    plan = get("hops")(snapshot, PlanSettings())
     assert {job: place.gpus for job, place in plan.placements.items()} == {"1": 4}
     reason = plan.waiting[JobId("2")]
     assert (reason.code, "account" in reason.text) == (ReasonCode.LIMIT, True)
-    assert gpus_by_job(at_limit("2", asks("1", 2.0, 4, node="n0"), exempt, first=False)) == {"2": 3}
-    fits = at_limit("2", asks("1", 2.0, 1), exempt, first=first)
+    assert gpus_by_job(
+        snapshot_at_limit("2", waiting_job("1", 2.0, 4, node="n0"), exempt, first=False)
+    ) == {"2": 3}
+    fits = snapshot_at_limit("2", waiting_job("1", 2.0, 1), exempt, first=first)
     assert gpus_by_job(fits) == {"1": 1, "2": 3}
 
 
-def test_who_runs_stays_where_the_start_it_was_to_stop_for_is_put_off() -> None:
+def test_a_job_stays_if_the_start_it_should_make_room_for_is_postponed() -> None:
     """Of four jobs that leave for starts, those whose servers the exempt job does not take stay."""
-    exempt = asks("1", 9.0, 4)
-    members = [asks(str(n), 5.0, 2) for n in range(2, 8)]
-    members_of_none = [asks(str(n), 1.0, 2, node=f"n{n % 2}") for n in range(10, 14)]
-    snapshot = at_limit(
+    exempt = waiting_job("1", 9.0, 4)
+    members = [waiting_job(str(n), 5.0, 2) for n in range(2, 8)]
+    members_of_none = [waiting_job(str(n), 1.0, 2, node=f"n{n % 2}") for n in range(10, 14)]
+    snapshot = snapshot_at_limit(
         ["1", *(job["id"] for job in members_of_none)], exempt, *members, *members_of_none
     )
     plan = get("hops")(snapshot, PlanSettings())
@@ -191,11 +193,11 @@ def test_who_runs_stays_where_the_start_it_was_to_stop_for_is_put_off() -> None:
 
 
 @pytest.mark.parametrize("name", ["hops", "hops+"])
-def test_an_overdue_job_that_runs_is_not_taken_for_a_start(name: str) -> None:
-    """It is to shrink from 4 GPUs, so the queue lists it like a job that waits for 1."""
-    runs, exempt = {**asks("1", 1.0, 1, 4), "running": {"n0": 4}}, asks("2", 1.0, 3)
-    rest_of_jobs = [asks(str(number), 1.0, 4) for number in range(10, 50)]
-    doc = at_limit("2", runs, exempt, *rest_of_jobs, servers=16)
+def test_a_running_overdue_job_is_not_counted_as_a_start(name: str) -> None:
+    """The job should shrink from 4 GPUs to 1, so the queue lists it like a waiting job."""
+    runs, exempt = {**waiting_job("1", 1.0, 1, 4), "running": {"n0": 4}}, waiting_job("2", 1.0, 3)
+    rest_of_jobs = [waiting_job(str(number), 1.0, 4) for number in range(10, 50)]
+    doc = snapshot_at_limit("2", runs, exempt, *rest_of_jobs, servers=16)
     waits = {"1": (0.01, 50), "2": (0.02, 500)}
     jobs = []
     for job in doc.jobs:
@@ -208,7 +210,7 @@ def test_an_overdue_job_that_runs_is_not_taken_for_a_start(name: str) -> None:
     assert JobId("1") in get(name)(replace(doc, jobs=tuple(jobs)), settings).placements
 
 
-def alone(seed: int) -> Json | None:
+def single_job_snapshot(seed: int) -> Json | None:
     """A snapshot with one job whose rules let it run on an idle cluster; None if they do not."""
     doc = ruled_snapshot(seed, time_limit=2)
     job = next((j for j in doc["jobs"] if not j["running"] and j["priority"] != 0), None)
@@ -226,13 +228,13 @@ def alone(seed: int) -> Json | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
-def test_no_policy_starves_a_job_for_its_rules(name: str) -> None:
-    docs = [doc for seed in range(45) if (doc := alone(seed)) is not None]
+def test_no_policy_starves_a_job_because_of_its_rules(name: str) -> None:
+    docs = [doc for seed in range(45) if (doc := single_job_snapshot(seed)) is not None]
     assert len(docs) > 20
     for doc in docs:
         assert check(doc, name) == 1, doc["jobs"]
 
 
-def test_a_policy_still_tells_when_it_wants_to_be_asked() -> None:
+def test_wrapped_policies_keep_their_attributes() -> None:
     assert get("sia").only_first
     assert not hasattr(get("hops"), "only_first")

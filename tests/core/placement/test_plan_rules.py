@@ -126,7 +126,7 @@ def test_only_the_spread_shapes_over_the_fewest_servers_are_kept() -> None:
     assert places(plan)["1"] in ({"n1": 1, "n2": 3}, {"n2": 3, "n3": 1})
 
 
-def test_a_spread_shape_starts_where_one_server_is_not_enough() -> None:
+def test_spread_shapes_begin_where_one_server_is_too_small() -> None:
     # n1 holds 2 by itself; from n0 it takes 1, with 1 on n1; n2 has no neighbour left.
     plan = plan_of(nodes(1, 4, 1), job(reqs=[2], throughput=SPREADABLE), first=False)
     assert plan["configurations"] == 2
@@ -138,7 +138,7 @@ def test_a_running_job_keeps_its_placement_as_a_configuration() -> None:
     assert plan_of(nodes(1), odd, paper_exact=True)["configurations"] == 1
 
 
-def test_a_present_placement_that_is_a_configuration_anyway_counts_once() -> None:
+def test_a_current_placement_that_is_also_a_configuration_counts_once() -> None:
     assert plan_of(nodes(2), job(reqs=[2], running={"n0": 2}))["configurations"] == 1
 
 
@@ -169,21 +169,21 @@ def test_bias_lifts_priorities_where_one_is_not_positive(
     assert objective == pytest.approx(sum(weight**2 for weight in weights))
 
 
-def test_bias_looks_at_the_jobs_of_the_program_alone() -> None:
+def test_bias_considers_only_jobs_of_the_program() -> None:
     inside, outside = job("1", reqs=[4], priority=2.0), job("2", reqs=[4], priority=-9.0)
     plan = plan_of(nodes(4), inside, outside)
     assert plan["window"] == ["1"]
     assert plan["objective"] == 2.0
 
 
-def test_lambda_0_is_efficiency_alone_and_a_large_lambda_is_order_alone() -> None:
+def test_lambda_0_means_efficiency_only_and_a_large_lambda_priority_only() -> None:
     urgent = job("1", reqs=[4], priority=9.0, throughput={"v": {"aggregated": {"1": 10.0}}})
     fast = job("2", reqs=[1, 4], priority=1.0)
     assert places(plan_of(nodes(4, 0), urgent, fast, **{"lambda": 0})) == {"2": {"n0": 4}}
     assert places(plan_of(nodes(4, 0), urgent, fast, **{"lambda": 50})) == {"1": {"n0": 4}}
 
 
-def test_the_service_window_counts_all_gpus_also_those_of_pinned_jobs() -> None:
+def test_the_service_window_counts_all_gpus_including_those_of_pinned_jobs() -> None:
     pinned_job = job("9", running={"n0": 4}, preemptible=False)
     queue = [job(str(i), reqs=[4], priority=10.0 - i) for i in range(4)]
     plan = plan_of(nodes(0, 4), pinned_job, *queue)
@@ -223,14 +223,14 @@ def test_a_later_plan_leaves_running_jobs_alone() -> None:
     assert set(plan["jobs"]) == {"2"}
 
 
-def test_a_pinned_job_keeps_its_gpus_and_is_in_no_plan() -> None:
+def test_a_pinned_job_keeps_its_gpus_and_appears_in_no_plan() -> None:
     pinned_job = job("1", reqs=[2], priority=0.1, running={"n0": 2}, preemptible=False)
     plan = plan_of(nodes(2), pinned_job, job("2", reqs=[3], priority=9.0), job("3", reqs=[2]))
     assert places(plan) == {"3": {"n0": 2}}
     assert "1" not in {w["id"] for w in plan["waiting"]}
 
 
-def test_a_move_costs_the_restart_after_the_row_is_normalised() -> None:
+def test_the_cost_of_a_move_is_applied_after_the_row_is_normalised() -> None:
     # At home 1 GPU, gain 1; moved to 2 GPUs, gain 2 times what a restart of 400 s leaves of 1000.
     runs = job("1", reqs=[1, 2], running={"n0": 1}, restart_seconds=400)
     plan = plan_of(nodes(1), runs)
@@ -241,7 +241,7 @@ def test_a_move_costs_the_restart_after_the_row_is_normalised() -> None:
     assert places(stays) == {"1": {"n0": 1}}
 
 
-def test_a_restart_longer_than_the_round_is_worth_nothing_and_not_less() -> None:
+def test_a_restart_longer_than_the_round_has_value_0_and_not_less() -> None:
     runs = job("1", reqs=[1, 2], running={"n0": 1}, restart_seconds=5000)
     plan = plan_of(nodes(1), runs)
     assert (places(plan), plan["objective"]) == ({"1": {"n0": 1}}, 1.0)
@@ -253,7 +253,7 @@ def test_a_restart_is_free_under_paper_exact() -> None:
     assert (places(plan), plan["objective"]) == ({"1": {"n0": 2}}, 2.0)
 
 
-def test_the_adjustment_is_for_later_plans_alone() -> None:
+def test_the_adjustment_applies_to_later_plans_only() -> None:
     queue = [
         job("1", reqs=[4], priority=9.0, sensitivity=2.0),
         job("2", reqs=[1], priority=2.0, sensitivity=1.1),
@@ -265,27 +265,27 @@ def test_the_adjustment_is_for_later_plans_alone() -> None:
 
 
 @pytest.mark.parametrize("state", ["held", "dependency", "profiling"])
-def test_jobs_that_are_in_no_queue_wait_for_their_own_reason(state: str) -> None:
+def test_jobs_outside_the_queue_wait_for_their_own_reason(state: str) -> None:
     plan = plan_of(nodes(4), job("1", state=state))
     assert (places(plan), plan["window"], plan["jobs"]) == ({}, [], {})
     assert [(w["id"], w["code"]) for w in plan["waiting"]] == [("1", state)]
     assert plan["fragments"] == 0
 
 
-def test_fragments_are_idle_gpus_while_jobs_wait() -> None:
+def test_idle_gpus_are_fragments_while_jobs_wait() -> None:
     assert plan_of(nodes(3), job("1", reqs=[2]), first=False)["fragments"] == 0
     plan = plan_of(nodes(3), job("1", reqs=[2]), job("2", reqs=[2]), first=False)
     assert plan["fragments"] == 1
     assert plan_of(nodes(3), job("1", reqs=[4]), first=False)["fragments"] == 3
 
 
-def test_idle_gpus_that_a_job_of_the_window_could_use_are_used() -> None:
+def test_idle_gpus_that_a_job_of_the_window_can_use_are_used() -> None:
     small = job("2", priority=1e-9)
     plan = plan_of(nodes(4), job("1", reqs=[3], priority=1e3), small, gap=0.05)
     assert set(places(plan)) == {"1", "2"}
 
 
-def test_an_empty_queue_and_an_empty_cluster_have_an_empty_plan() -> None:
+def test_an_empty_queue_or_cluster_gives_an_empty_plan() -> None:
     for empty_plan in (plan_of(nodes(4)), plan_of([]), plan_of([], job())):
         assert (places(empty_plan), empty_plan["objective"], empty_plan["gap"]) == ({}, 0.0, 0.0)
         assert empty_plan["status"] == "optimal"

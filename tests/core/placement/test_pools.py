@@ -18,13 +18,13 @@ def job(*reqs: int, rules: Rules) -> Job:
     return Job(JobId("1"), UserName("a"), 0.0, 0.0, reqs, {OLD: table, NEW: table}, rules=rules)
 
 
-def test_what_is_idle_makes_no_other_pools() -> None:
+def test_pools_do_not_depend_on_idle_gpus() -> None:
     busy = tuple(replace(node, idle=0, idle_cores=0) for node in NODES)
     assert pools_of(busy) is pools_of(NODES)
     assert pools_of(NODES[:1]) is not pools_of(NODES)
 
 
-def test_pools_of_busy_servers_hold_what_idle_ones_do() -> None:
+def test_pools_of_busy_and_idle_servers_are_equal() -> None:
     pools = pools_of(replace(node, idle=0, idle_cores=0) for node in NODES)
     four_cores_each = Rules(shape=ShapeRule.NODE, cores_per_gpu=4.0)
     pool_types = {

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow  # 300 exhaustive searches
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_the_plan_is_the_best_of_all_that_keep_to_their_racks(seed: int) -> None:
+def test_the_plan_is_the_best_of_all_that_respect_racks(seed: int) -> None:
     check(rack_snapshot(seed), RackReference)
 
 
@@ -22,12 +22,14 @@ def test_the_plan_is_the_best_of_all_that_spread_or_consolidate_segments(seed: i
 
 
 @pytest.mark.parametrize("seed", range(48))
-def test_odd_topologies(seed: int) -> None:
+def test_odd_topologies_give_the_best_plan(seed: int) -> None:
     check(odd_snapshot(seed), RackReference)
 
 
 @pytest.mark.parametrize("seed", range(300, 360))
-def test_columns_that_are_not_written_out(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_is_the_best_with_columns_generated_lazily(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(generate, "MAX_WRITTEN", 0)
     monkeypatch.setattr(generate, "_COLUMNS_PER_SET", 0)
     check(rack_snapshot(seed), RackReference)

@@ -55,7 +55,7 @@ def test_jobs_that_together_fill_the_servers_run_together(
     assert len(plan_of(cluster(*[8] * servers), *rigid(*sizes)).placements) == len(sizes)
 
 
-def test_a_first_server_that_nobody_else_uses_is_used_up() -> None:
+def test_a_first_server_that_no_other_job_uses_is_filled() -> None:
     (placement,) = plan_of(cluster(8, 8), *rigid(12)).placements.values()
     assert placement.as_dict() == {"n0": 8, "n1": 4}
 
@@ -68,7 +68,7 @@ def rows_of(shapes: ShapesOfSize) -> list[tuple[tuple[int, int], ...]]:
 
 
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=6), st.integers(2, 40))
-def test_shapes_hold_the_size_on_as_few_servers_as_filled_ones(idle: list[int], size: int) -> None:
+def test_slid_shapes_use_as_few_servers_as_filled_ones(idle: list[int], size: int) -> None:
     neighbours = Neighbours(np.arange(len(idle)), np.array(idle, dtype=np.int64))
     plain, slid = neighbours.fill_servers(size), neighbours.slid(size)
     rows = rows_of(slid)
@@ -84,7 +84,7 @@ def test_shapes_hold_the_size_on_as_few_servers_as_filled_ones(idle: list[int], 
         assert servers == list(range(servers[0], servers[0] + len(servers)))
 
 
-def test_only_gpus_move_to_the_first_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sliding_only_moves_gpus_to_the_first_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """An elastic job keeps its size, and so its value."""
     calls: list[tuple[Program, Ints, Ints]] = []
 
@@ -120,7 +120,7 @@ ON_TWO = [Rules(nodes=frozenset(map(NodeName, names))) for names in (("n0", "n1"
     ],
     ids=["other nodes", "exclusive", "short of cores"],
 )
-def test_nobody_is_planned_after_who_is_planned_after_it(
+def test_planned_starts_never_wait_for_each_other_in_a_circle(
     nodes: tuple[Node, ...], jobs: tuple[Job, ...]
 ) -> None:
     plan = plan_of(nodes, *jobs)
@@ -129,7 +129,7 @@ def test_nobody_is_planned_after_who_is_planned_after_it(
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_slurm_can_start_what_is_planned(seed: int) -> None:
+def test_slurm_can_start_every_planned_job(seed: int) -> None:
     """In waves, as hopsd starts them."""
     draw = random.Random(seed)  # a test, not a secret
     nodes = cluster(*(draw.choice([4, 8]) for _ in range(draw.randint(3, 6))))

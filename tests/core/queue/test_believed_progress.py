@@ -24,7 +24,9 @@ NEW = JobRecord(
 )  # fmt: skip
 
 
-def ran(seconds: float, *, gpus: int = 1, gpu_type: GpuType = A100, says: float = 0.0) -> JobRecord:
+def record_after(
+    seconds: float, *, gpus: int = 1, gpu_type: GpuType = A100, says: float = 0.0
+) -> JobRecord:
     return replace(
         NEW,
         run_seconds=seconds,
@@ -34,53 +36,53 @@ def ran(seconds: float, *, gpus: int = 1, gpu_type: GpuType = A100, says: float 
     )
 
 
-def test_an_honest_report_counts_as_it_is() -> None:
-    training = progress(ran(100.0, says=1000.0), SPEEDS)
+def test_an_honest_report_counts_in_full() -> None:
+    training = progress(record_after(100.0, says=1000.0), SPEEDS)
     assert (training.samples, training.due) == (1000.0, 1000.0)
 
 
-def test_before_it_runs_nothing_is_due() -> None:
+def test_a_job_that_has_not_run_owes_no_progress() -> None:
     assert progress(NEW, SPEEDS).due == 0.0
 
 
-def test_a_report_of_more_than_the_gpus_can_have_trained_counts_as_that_at_most() -> None:
+def test_a_report_beyond_what_the_gpus_can_have_trained_is_cut_to_that() -> None:
     """Regression: jobs that always reported 99.9 % done were always the next ones to end."""
-    claim = progress(ran(100.0, says=999_000.0), SPEEDS)
+    claim = progress(record_after(100.0, says=999_000.0), SPEEDS)
     assert claim.samples == FASTER * 1000.0
 
 
 @pytest.mark.parametrize("says", [0.0, 9.99])
-def test_a_job_that_is_silent_or_stalls_outlives_its_claim_all_the_same(says: float) -> None:
+def test_a_silent_or_stalled_job_still_outlives_its_claim(says: float) -> None:
     claim = 10.0
-    training = progress(ran(100.0, says=says), SPEEDS)
+    training = progress(record_after(100.0, says=says), SPEEDS)
     assert training.due == 1000.0
     assert by_declared(claim, training.due) > 5.0 * training.due
 
 
-def test_a_job_a_third_slower_than_its_speeds_is_believed() -> None:
+def test_a_job_a_third_slower_than_its_measured_speed_is_believed() -> None:
     """Evaluations and checkpoints take GPU time that no speed includes."""
     says = 1000.0 / SLOWER
-    assert progress(ran(100.0, says=1.01 * says), SPEEDS).due == 1.01 * says
-    assert progress(ran(100.0, says=0.99 * says), SPEEDS).due == 1000.0
+    assert progress(record_after(100.0, says=1.01 * says), SPEEDS).due == 1.01 * says
+    assert progress(record_after(100.0, says=0.99 * says), SPEEDS).due == 1000.0
 
 
-def test_spread_gpus_are_given_the_benefit_of_the_doubt() -> None:
-    spread = progress(ran(100.0, gpus=4, says=1e9), SPEEDS)
+def test_spread_gpus_get_the_benefit_of_the_doubt() -> None:
+    spread = progress(record_after(100.0, gpus=4, says=1e9), SPEEDS)
     assert spread.samples == FASTER * 100.0 * 4 * 10.0  # as fast as a single GPU
-    assert progress(ran(100.0, gpus=4), SPEEDS).due == 100.0 * 4 * 4.0
-    assert progress(ran(100.0, gpu_type=V100), SPEEDS).due == 200.0
+    assert progress(record_after(100.0, gpus=4), SPEEDS).due == 100.0 * 4 * 4.0
+    assert progress(record_after(100.0, gpu_type=V100), SPEEDS).due == 200.0
 
 
-def test_who_lets_several_gpus_look_slow_is_not_held_to_that() -> None:
+def test_a_job_that_makes_several_gpus_look_slow_is_not_held_to_it() -> None:
     """Regression: such a job looked like the last one to end, which `tail_weight` starts sooner."""
     slow = {A100: ThroughputTable({1: 10.0, 4: 1e-9}, {2: 1e-9})}
-    assert progress(ran(100.0, gpus=4, says=3000.0), slow).samples == 3000.0
+    assert progress(record_after(100.0, gpus=4, says=3000.0), slow).samples == 3000.0
 
 
-def test_a_slow_server_and_restarts_are_excuses_up_to_a_point() -> None:
-    assert progress(ran(100.0), SPEEDS, [1.0, 0.8]).due == pytest.approx(800.0)
-    assert progress(ran(100.0), SPEEDS, [1e-9]).due == pytest.approx(500.0)
-    restarted_record = replace(ran(100.0), restart_seconds=12.5, restarts=1)
+def test_slow_servers_and_restarts_excuse_delays_up_to_a_point() -> None:
+    assert progress(record_after(100.0), SPEEDS, [1.0, 0.8]).due == pytest.approx(800.0)
+    assert progress(record_after(100.0), SPEEDS, [1e-9]).due == pytest.approx(500.0)
+    restarted_record = replace(record_after(100.0), restart_seconds=12.5, restarts=1)
     assert progress(restarted_record, SPEEDS).due == 750.0
     assert progress(replace(restarted_record, restart_seconds=1e300), SPEEDS).due == 500.0
 
@@ -88,10 +90,10 @@ def test_a_slow_server_and_restarts_are_excuses_up_to_a_point() -> None:
 @pytest.mark.parametrize(
     "speeds", [{}, {A100: ThroughputTable({1: 1.0}, source="assumed")}], ids=["none", "assumed"]
 )
-def test_no_report_is_doubted_where_no_speed_was_measured(
+def test_reports_are_not_doubted_without_a_measured_speed(
     speeds: dict[GpuType, ThroughputTable],
 ) -> None:
-    assert progress(ran(100.0, says=1e12), speeds).samples == 1e12
+    assert progress(record_after(100.0, says=1e12), speeds).samples == 1e12
 
 
 amounts = st.floats(0.0, 1e15)
@@ -103,11 +105,11 @@ amounts = st.floats(0.0, 1e15)
     st.integers(1, 4096),
     st.floats(1e-9, 1e9),
 )
-def test_whatever_a_job_says_it_counts_within_the_tolerance(
+def test_any_claim_counts_within_the_tolerance(
     says: float, seconds: float, gpus: int, speed: float
 ) -> None:
     training = progress(
-        ran(seconds, gpus=gpus, says=says), {A100: ThroughputTable({1: speed}, {2: speed})}
+        record_after(seconds, gpus=gpus, says=says), {A100: ThroughputTable({1: speed}, {2: speed})}
     )
     possible = seconds * gpus * speed if seconds > 0.0 else inf
     assert 0.0 <= training.samples <= min(says, FASTER * possible * (1 + 1e-9))

@@ -38,11 +38,11 @@ def life(*readings: tuple[float, JobReading | None]) -> JobRecord:
     return records[JobId("7")]
 
 
-def test_waiting_counts_from_the_submit_time_even_when_seen_later() -> None:
+def test_waiting_counts_from_submission_even_if_the_job_was_read_later() -> None:
     assert life((130.0, PENDING)).wait_seconds == 30.0
 
 
-def test_the_wait_ends_when_slurm_started_the_job_not_when_it_was_seen_running() -> None:
+def test_the_wait_ends_at_slurms_start_time_not_at_the_first_reading() -> None:
     record = life((130.0, PENDING), (160.0, replace(RUNNING, start=142.0)))
     assert record.wait_seconds == 42.0
     assert record.run_seconds == 18.0
@@ -50,7 +50,7 @@ def test_the_wait_ends_when_slurm_started_the_job_not_when_it_was_seen_running()
     assert record.allocation_since == 142.0
 
 
-def test_a_start_that_slurm_moves_to_when_nodes_are_switched_on_is_no_second_run() -> None:
+def test_a_start_time_that_slurm_postpones_to_boot_nodes_is_not_a_second_run() -> None:
     """Seen on Slurm 22.05 with a SuspendProgram, from a job's release to 18 s later."""
     seen_running = [(160.0, replace(RUNNING, start=142.0)), (190.0, replace(RUNNING, start=185.0))]
     record = life((130.0, PENDING), *seen_running)
@@ -73,7 +73,7 @@ def test_a_requeue_resets_slurms_submit_time_but_not_ours() -> None:
     assert with_waits.wait_seconds == record.wait_seconds + 20.0
 
 
-def test_a_requeued_job_lost_its_nodes_when_slurm_requeued_it() -> None:
+def test_a_requeued_job_releases_its_nodes_at_the_requeue_time() -> None:
     requeued_job = replace(PENDING, submit=170.0, restarts=1)
     running = (160.0, replace(RUNNING, start=140.0))
     assert life((130.0, PENDING), running, (180.0, requeued_job)).allocation_since == 170.0
@@ -92,7 +92,7 @@ def test_a_requeued_job_lost_its_nodes_when_slurm_requeued_it() -> None:
     ],
     ids=["held by its user", "dependency", "begin time"],
 )
-def test_time_that_the_user_chose_does_not_count(kept_back: JobReading) -> None:
+def test_time_that_the_user_chose_to_wait_does_not_count(kept_back: JobReading) -> None:
     assert life((100.0, PENDING), (130.0, kept_back), (190.0, kept_back)).wait_seconds == 0.0
     assert life((130.0, kept_back), (190.0, replace(PENDING, submit=100.0))).wait_seconds <= 90.0
 
@@ -107,7 +107,7 @@ def test_time_that_the_user_chose_does_not_count(kept_back: JobReading) -> None:
         (SlurmState.FAILED, 1, 50.0, False),  # the first run was no longer than that
     ],
 )
-def test_a_job_that_does_not_bear_its_restart_is_noted(
+def test_a_job_that_fails_soon_after_its_restart_is_recorded(
     state: SlurmState, restarts: int, seconds: float, failed_again: bool
 ) -> None:
     requeued_job = replace(PENDING, submit=170.0, restarts=1)
@@ -123,7 +123,7 @@ def test_a_job_that_does_not_bear_its_restart_is_noted(
     assert record.failed_again == failed_again
 
 
-def test_the_end_is_slurms_and_final_figures_stop_there() -> None:
+def test_the_end_is_slurms_end_time_and_the_figures_stop_there() -> None:
     ended_job = replace(RUNNING, state=SlurmState.COMPLETED, start=110.0, end=150.0)
     record = life((105.0, PENDING), (120.0, replace(RUNNING, start=110.0)), (200.0, ended_job))
     assert record.end == 150.0
@@ -139,19 +139,19 @@ def test_a_job_that_ran_and_ended_between_two_readings_is_counted() -> None:
     assert record.attained_gpu_seconds == 80.0
 
 
-def test_a_job_that_slurm_forgot_is_closed_at_its_last_sight() -> None:
+def test_a_job_that_slurm_forgot_ends_when_it_was_last_seen() -> None:
     record = life((105.0, PENDING), (120.0, replace(RUNNING, start=110.0)), (9000.0, None))
     assert record.end == 120.0
     assert not record.allocation
 
 
-def test_a_cancelled_pending_job_waits_to_its_end_only() -> None:
+def test_a_cancelled_pending_job_waits_until_its_end() -> None:
     cancelled_job = replace(PENDING, state=SlurmState.CANCELLED, end=140.0)
     assert life((110.0, PENDING), (200.0, cancelled_job)).wait_seconds == 40.0
 
 
 @given(st.lists(st.tuples(st.sampled_from(["wait", "run"]), st.floats(1.0, 1e4)), min_size=1))
-def test_wait_and_run_add_up_to_the_time_since_submission(
+def test_wait_and_run_time_add_up_to_the_time_since_submission(
     phases: list[tuple[str, float]],
 ) -> None:
     now, readings, restarts = 100.0, [(100.0, PENDING)], 0
@@ -168,7 +168,7 @@ def test_wait_and_run_add_up_to_the_time_since_submission(
     assert record.attained_gpu_seconds == pytest.approx(2 * record.run_seconds)
 
 
-def test_a_begin_time_that_the_user_gave_after_a_restart_counts_as_well() -> None:
+def test_a_begin_time_set_after_a_restart_counts_as_well() -> None:
     requeued_job = replace(PENDING, submit=170.0, restarts=1, begin=10_000.0)
     before = life((130.0, PENDING), (160.0, replace(RUNNING, start=140.0)), (180.0, requeued_job))
     assert (
@@ -186,7 +186,7 @@ def test_a_begin_time_that_the_user_gave_after_a_restart_counts_as_well() -> Non
     "successor",
     [replace(PENDING, submit=500.0), replace(PENDING, submit=500.0, user=UserName("bob"))],
 )
-def test_a_job_with_the_id_of_a_forgotten_one_begins_anew(successor: JobReading) -> None:
+def test_a_job_that_reuses_a_forgotten_id_starts_a_new_record(successor: JobReading) -> None:
     reading = Reading(300.0, (), (replace(PENDING, submit=170.0, restarts=2),))
     old = advance_all({}, reading, {})
     given_back = {job: replace(record, released=True) for job, record in old.items()}
@@ -202,13 +202,13 @@ def test_a_forgotten_jobs_record_is_closed_when_its_successor_ended_unseen() -> 
     assert (record.submit, record.end) == (100.0, 300.0)
 
 
-def test_a_clock_set_back_takes_nothing_away() -> None:
+def test_a_clock_set_back_subtracts_nothing() -> None:
     before = life((130.0, PENDING), (160.0, PENDING))
     after = life((130.0, PENDING), (160.0, PENDING), (20.0, PENDING), (170.0, PENDING))
     assert after.wait_seconds == before.wait_seconds + 10.0
 
 
-def test_the_gpu_time_of_a_job_that_ends_counts_for_its_app_once() -> None:
+def test_the_gpu_time_of_an_ended_job_counts_for_its_app_once() -> None:
     """Themis' finish-time fairness needs the GPU time that an app's jobs have had."""
 
     def record(number: int, gpu_seconds: float, end: float | None = None) -> JobRecord:
@@ -223,9 +223,13 @@ def test_the_gpu_time_of_a_job_that_ends_counts_for_its_app_once() -> None:
         return apps.get(record.id, record.id)
 
     running = {JobId(str(n)): record(n, 10.0) for n in (1, 2, 3, 4)}
-    ended = {**running, JobId("1"): record(1, 70.0, 200.0), JobId("2"): record(2, 30.0, 200.0)}
-    counted = with_service(running, ended, app_of)
-    assert {job: counted[job].app_gpu_seconds for job in counted} == {
+    ended_records = {
+        **running,
+        JobId("1"): record(1, 70.0, 200.0),
+        JobId("2"): record(2, 30.0, 200.0),
+    }
+    with_ended = with_service(running, ended_records, app_of)
+    assert {job: with_ended[job].app_gpu_seconds for job in with_ended} == {
         "1": 0.0, "2": 0.0, "3": 100.0, "4": 0.0
     }  # fmt: skip
-    assert with_service(counted, counted, app_of) == counted
+    assert with_service(with_ended, with_ended, app_of) == with_ended

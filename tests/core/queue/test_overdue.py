@@ -43,7 +43,9 @@ def allocation_at(gpus: int, place: int = 0) -> Allocation:
     return Allocation.of({NodeName(f"n{8 * place + n}"): 8 for n in range(gpus // 8)})
 
 
-def at(*jobs: Job, turn: int = 1, first: bool = True, limits: Iterable[Limit] = ()) -> Snapshot:
+def large_cluster(
+    *jobs: Job, turn: int = 1, first: bool = True, limits: Iterable[Limit] = ()
+) -> Snapshot:
     """The large cluster in the ``turn``-th round of half an hour."""
     competitors = [
         job(f"other{n}", reqs=(64,), share=1.0, wait_seconds=0.0, throughput=TABLES)
@@ -68,7 +70,9 @@ def names(world: Snapshot) -> list[str]:
 
 
 @given(st.floats(0.0, 1.0), st.floats(0.0, 1.0))
-def test_who_waited_for_too_long_comes_before_shares(late_share: float, usual_share: float) -> None:
+def test_jobs_that_waited_too_long_come_before_shares(
+    late_share: float, usual_share: float
+) -> None:
     waits = job(
         "9", user=UserName("late"), share=late_share, age_seconds=1800.0, wait_seconds=LATE_SECONDS
     )
@@ -98,7 +102,7 @@ SIZES = st.sampled_from([1, 8, 32, 48, 64, 512])
     st.booleans(),
     st.randoms(use_true_random=False),
 )
-def test_one_late_job_of_each_user_on_their_part_and_one_larger_in_its_turn(
+def test_each_user_has_one_overdue_job_and_a_larger_one_takes_turns(
     cases: list[tuple[str, set[int], int, float, float | None]],
     turn: int,
     first: bool,
@@ -115,7 +119,7 @@ def test_one_late_job_of_each_user_on_their_part_and_one_larger_in_its_turn(
         )
         for n, (user, reqs, gpus, ratio, priority) in enumerate(cases)
     ]
-    world = at(*jobs, turn=turn, first=first)
+    world = large_cluster(*jobs, turn=turn, first=first)
     boosted_jobs = [item for item in overdue_jobs(world) if item.priority is None]
     by_id = {item.id: item for item in jobs}
     part = PART * 512
@@ -137,12 +141,12 @@ def test_one_late_job_of_each_user_on_their_part_and_one_larger_in_its_turn(
 
 def test_an_elastic_job_leaves_room_for_other_users() -> None:
     jobs = [late_job_of(str(n), ratio=20.0 + n, reqs=(1, 8, 32, 48)) for n in range(60)]
-    boosted_jobs = overdue_jobs(at(*jobs))
+    boosted_jobs = overdue_jobs(large_cluster(*jobs))
     assert [item.id for item in boosted_jobs] == [str(n) for n in range(59, 8, -1)]
     assert {item.reqs for item in boosted_jobs} == {(1,)}
 
 
-def test_it_grows_into_what_nobody_else_could_use() -> None:
+def test_an_elastic_job_grows_into_gpus_that_no_other_job_can_use() -> None:
     grows = late_job_of("1", reqs=(1, 2, 4, 8), share=0.5)
     nodes = LARGE[:2]
     competitors = [job(f"other{n}", reqs=(2, 4), share=1.0) for n in range(3)]
@@ -152,7 +156,7 @@ def test_it_grows_into_what_nobody_else_could_use() -> None:
     assert queue(larger, SHARES).jobs[0] == grows
 
 
-def test_what_runs_in_place_is_not_free_for_growth() -> None:
+def test_gpus_of_jobs_that_stay_are_not_free_for_growth() -> None:
     grows = late_job_of("1", reqs=(1, 2, 4))
     competitor = job("other", reqs=(2,), share=1.0)
     stays = job("2", reqs=(8,), preemptible=False, running=allocation_at(8))
@@ -162,43 +166,45 @@ def test_what_runs_in_place_is_not_free_for_growth() -> None:
 
 
 @pytest.mark.parametrize(("gpus", "turns"), [(8, 1), (48, 1), (64, 2), (128, 3), (512, 10)])
-def test_a_job_larger_than_the_part_comes_first_in_one_round_of_several(
+def test_a_job_larger_than_the_part_comes_first_in_one_of_several_rounds(
     gpus: int, turns: int
 ) -> None:
-    """So no job is too large ever to come first."""
+    """Otherwise some jobs would be too large ever to come first."""
     large = late_job_of("1", reqs=(gpus,))
-    rounds = [turn for turn in range(1, 51) if names(at(large, turn=turn))]
+    rounds = [turn for turn in range(1, 51) if names(large_cluster(large, turn=turn))]
     assert abs(len(rounds) - 50 / turns) <= 2
     assert all(after - before <= 3 * turns for before, after in pairwise(rounds))
 
 
 @pytest.mark.parametrize("period", [2, 3])
 @pytest.mark.parametrize("phase", [0, 1, 2])
-def test_every_phase_of_rounds_longer_than_their_nominal_length_has_turns(
+def test_turns_come_round_even_if_rounds_take_longer_than_their_nominal_length(
     period: int, phase: int
 ) -> None:
     """With ticks of 45 s a round of 60 s takes 90 s, so every third round number is skipped."""
     large = late_job_of("1", reqs=(128,))
-    rounds = [n for n in range(30) if names(at(large, turn=phase + period * n))]
+    rounds = [n for n in range(30) if names(large_cluster(large, turn=phase + period * n))]
     assert 8 <= len(rounds) <= 12
 
 
-def test_in_its_turn_a_large_job_comes_before_the_other_overdue_ones() -> None:
+def test_a_large_job_comes_before_other_overdue_jobs_in_its_turn() -> None:
     jobs = [late_job_of("1", reqs=(512,), ratio=11.0)]
     jobs += [late_job_of(str(n), ratio=1000.0, share=0.9) for n in range(2, 9)]
-    turn = next(turn for turn in range(1, 40) if names(at(*jobs, turn=turn))[:1] == ["1"])
-    world = at(*jobs, turn=turn)
+    turn = next(
+        turn for turn in range(1, 40) if names(large_cluster(*jobs, turn=turn))[:1] == ["1"]
+    )
+    world = large_cluster(*jobs, turn=turn)
     assert plan(world, SHARES).placements.keys() == {"1"}
     assert "1" not in plan(replace(world, now=world.now + 1800.0), SHARES).placements
 
 
-def test_the_most_overdue_of_large_jobs_has_the_turn() -> None:
+def test_the_most_overdue_large_job_gets_the_turn() -> None:
     jobs = [late_job_of(str(n), user="a", reqs=(64,), ratio=20.0 + n) for n in range(5)]
-    assert names(at(*jobs, turn=0)) == ["4"]
+    assert names(large_cluster(*jobs, turn=0)) == ["4"]
 
 
 def test_a_turn_begins_with_a_round() -> None:
-    assert names(at(late_job_of("1", reqs=(64,)), turn=0, first=False)) == []
+    assert names(large_cluster(late_job_of("1", reqs=(64,)), turn=0, first=False)) == []
 
 
 def test_a_running_job_keeps_its_place_until_another_is_twice_as_overdue() -> None:
@@ -206,12 +212,12 @@ def test_a_running_job_keeps_its_place_until_another_is_twice_as_overdue() -> No
     jobs[0] = replace(jobs[0], running=allocation_at(48), reqs=(48,))
     for factor, first in ((0.99, "0"), (1.01, "1")):
         wait = STAY_FACTOR * factor * jobs[0].wait_seconds
-        assert names(at(jobs[0], replace(jobs[1], wait_seconds=wait))) == [first]
+        assert names(large_cluster(jobs[0], replace(jobs[1], wait_seconds=wait))) == [first]
 
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_users_whose_jobs_run_anyhow_do_not_take_the_part_of_those_who_starve() -> None:
+def test_users_with_running_jobs_do_not_take_the_part_of_starving_users() -> None:
     """Regression: the low user never ran, as with twice the demand each running job was overdue."""
     high = [
         late_job_of(
@@ -220,12 +226,12 @@ def test_users_whose_jobs_run_anyhow_do_not_take_the_part_of_those_who_starve() 
         for n in range(8)
     ]
     low = late_job_of("2", reqs=(8,), ratio=11.0)
-    assert "2" in plan(at(*high, low), SHARES).placements
+    assert "2" in plan(large_cluster(*high, low), SHARES).placements
     grown_jobs = [
         replace(item, reqs=(8, 16, 512), running=allocation_at(16, n))
         for n, item in enumerate(high[:7])
     ]
-    order = queue(at(*grown_jobs, low), SHARES).jobs
+    order = queue(large_cluster(*grown_jobs, low), SHARES).jobs
     assert order[0].id == "2"
     assert all(item.running.gpus == 16 and 512 in item.reqs for item in order[1:8])
 
@@ -233,7 +239,7 @@ def test_users_whose_jobs_run_anyhow_do_not_take_the_part_of_those_who_starve() 
 def test_a_job_that_grew_in_a_quiet_round_shrinks() -> None:
     """Regression: such a job was stopped, and started again a round later."""
     grew = late_job_of("1", reqs=(8, 64), running=allocation_at(64))
-    assert plan(at(grew), SHARES).placements["1"].gpus == 8
+    assert plan(large_cluster(grew), SHARES).placements["1"].gpus == 8
 
 
 ALONE = {V100: ThroughputTable({8: 1.0})}
@@ -243,7 +249,7 @@ ALONE = {V100: ThroughputTable({8: 1.0})}
 @pytest.mark.parametrize("policy", ["hops", "hops+"])
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("scene", ["types", "limit", "fragments"])
-def test_idle_gpus_that_it_cannot_have_keep_no_late_job_waiting(
+def test_idle_gpus_unusable_for_the_overdue_job_delay_no_other_job(
     scene: str, first: bool, policy: str
 ) -> None:
     low = late_job_of("9", reqs=(8,), ratio=500.0, throughput=ALONE)
@@ -262,49 +268,49 @@ def test_idle_gpus_that_it_cannot_have_keep_no_late_job_waiting(
     assert get(policy)(world, SHARES).placements.keys() == {"9"}
 
 
-def test_a_job_that_may_not_run_takes_nothing_of_the_part() -> None:
+def test_a_job_that_may_not_run_uses_none_of_the_part() -> None:
     full = [late_job_of(f"1{n}", reqs=(8,), ratio=99.0) for n in range(6)]
     misfits = [
         replace(item, rules=Rules(nodes=frozenset({NodeName("gone")})), reqs=(8,)) for item in full
     ]
     waits = late_job_of("2", reqs=(8,))
-    assert names(at(*misfits, waits)) == ["2"]
+    assert names(large_cluster(*misfits, waits)) == ["2"]
     full_limit = Limit("QOS full", frozenset(item.id for item in full), gpus=0)
-    assert names(at(*full, waits, limits=[full_limit])) == ["2"]
+    assert names(large_cluster(*full, waits, limits=[full_limit])) == ["2"]
     item = Limit("QOS one", frozenset(item.id for item in full), count=1)
-    assert names(at(*full, waits, limits=[item])) == ["10", "2"]
+    assert names(large_cluster(*full, waits, limits=[item])) == ["10", "2"]
     large = late_job_of("3", reqs=(64,), ratio=99.0), late_job_of("4", reqs=(64,))
     full_limit = Limit("QOS full", frozenset({JobId("3")}), gpus=0)
-    assert names(at(*large, limits=[full_limit], turn=0)) == ["4"]
+    assert names(large_cluster(*large, limits=[full_limit], turn=0)) == ["4"]
 
 
-def test_a_job_that_stays_where_it_is_counts() -> None:
+def test_an_overdue_job_that_stays_in_place_counts_in_the_part() -> None:
     stays = late_job_of("1", reqs=(48,), running=allocation_at(48), preemptible=False)
-    assert names(at(stays, late_job_of("2", reqs=(8,)))) == []
-    assert names(at(stays, late_job_of("2", reqs=(2,)))) == ["2"]
+    assert names(large_cluster(stays, late_job_of("2", reqs=(8,)))) == []
+    assert names(large_cluster(stays, late_job_of("2", reqs=(2,)))) == ["2"]
 
 
 @given(st.floats(1.0, 1e6), st.floats(0.0, 5999.0))
-def test_a_claim_of_few_samples_makes_nobody_overdue(samples: float, wait: float) -> None:
+def test_claiming_few_samples_makes_no_job_overdue(samples: float, wait: float) -> None:
     claims = late_job_of("1", age_seconds=None, samples=samples)
-    assert names(at(replace(claims, wait_seconds=wait))) == []
-    assert names(at(replace(claims, samples=1.0, wait_seconds=6001.0))) == ["1"]
+    assert names(large_cluster(replace(claims, wait_seconds=wait))) == []
+    assert names(large_cluster(replace(claims, samples=1.0, wait_seconds=6001.0))) == ["1"]
 
 
-def test_an_overdue_job_has_a_count_that_its_rules_allow() -> None:
+def test_an_overdue_job_gets_a_count_that_its_rules_allow() -> None:
     rules = Rules(shape=ShapeRule.EVEN, per_node=8, min_gpus=((T4, 9), (V100, 32)))
     waits = late_job_of("1", reqs=(4, 8, 32, 64), rules=rules)
-    assert [item.reqs for item in overdue_jobs(at(waits))] == [(32,)]
-    assert names(at(replace(waits, reqs=(8, 64)))) == []
+    assert [item.reqs for item in overdue_jobs(large_cluster(waits))] == [(32,)]
+    assert names(large_cluster(replace(waits, reqs=(8, 64)))) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["hops", "hops+"])
-def test_the_plan_gives_late_jobs_their_gpus_before_all_shares(policy: str) -> None:
+def test_the_plan_serves_overdue_jobs_before_all_shares(policy: str) -> None:
     small = late_job_of("1", reqs=(8, 16)), late_job_of("2", reqs=(4,), share=1.0, ratio=15.0)
     large = late_job_of("3", reqs=(128,), ratio=99.0)
     for turn in range(2):
-        placements = get(policy)(at(*small, large, turn=turn), SHARES).placements
+        placements = get(policy)(large_cluster(*small, large, turn=turn), SHARES).placements
         boosted_gpus = {
             job: placements[job].gpus for job in placements if not job.startswith("other")
         }

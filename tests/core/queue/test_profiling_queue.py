@@ -118,7 +118,7 @@ def on_gpu(node: str, **fields: object) -> dict[str, object]:
     } | fields
 
 
-def test_a_run_that_told_what_it_trains_is_known_by_that() -> None:
+def test_a_run_that_reported_its_program_is_known_by_it() -> None:
     world = World()
     job, trained_name = world.add(1, "w", **on_gpu("n0")), WorkloadName("w+0123456789ab")
     world.records[job] = replace(world.records[job], workload=trained_name)
@@ -126,7 +126,7 @@ def test_a_run_that_told_what_it_trains_is_known_by_that() -> None:
     assert (update.workload, update.end) == (trained_name, NOW)
 
 
-def test_types_in_parallel_by_jobs_of_one_workload_the_oldest_first() -> None:
+def test_types_are_measured_in_parallel_by_the_oldest_jobs_of_a_workload() -> None:
     world = World()
     for number in (3, 1, 2):
         world.add(number, "w")
@@ -145,7 +145,7 @@ def test_types_in_parallel_by_jobs_of_one_workload_the_oldest_first() -> None:
     assert [node.idle for node in profiling.snapshot.nodes] == [3, 0, 1]
 
 
-def test_a_run_keeps_the_rules_of_its_job_but_for_the_shape() -> None:
+def test_a_measuring_run_keeps_the_rules_of_its_job_except_the_shape() -> None:
     narrow = replace(NODES[0], cores=8, idle_cores=7, memory_mb=1000.0)
     world = World((narrow, *NODES[1:]))
     for number, workload in ((1, "w"), (2, "x"), (3, "y")):
@@ -166,7 +166,7 @@ def test_a_run_keeps_the_rules_of_its_job_but_for_the_shape() -> None:
     assert starts(world.look()) == {"1": "n0", "3": "n2"}
 
 
-def test_nothing_known_nothing_asked_nothing_changed() -> None:
+def test_nothing_changes_if_profiling_is_off_or_all_is_measured() -> None:
     world = World()
     world.add(1, "w")
     without_settings = world.look(settings=ProfilingSettings())
@@ -177,7 +177,7 @@ def test_nothing_known_nothing_asked_nothing_changed() -> None:
         assert result.snapshot.nodes == world.nodes
 
 
-def test_who_is_not_profiled() -> None:
+def test_fixed_unrequeueable_running_and_held_jobs_are_not_profiled() -> None:
     world = World()
     world.add(1, "fixed", suffix=";preempt=no")
     world.add(2, "once", requeue=False)
@@ -189,7 +189,7 @@ def test_who_is_not_profiled() -> None:
     assert starts(world.look()) == {}
 
 
-def test_it_says_why_a_job_gets_no_run() -> None:
+def test_the_reason_why_a_job_is_not_measured_is_given() -> None:
     world = World()
     world.add(1, "pinned", suffix=";preempt=no")
     world.add(2, "once", requeue=False)
@@ -209,7 +209,7 @@ def test_it_says_why_a_job_gets_no_run() -> None:
     assert world.look(settings=ProfilingSettings()).unmeasurable == {}
 
 
-def test_what_needs_no_run() -> None:
+def test_measured_pairs_and_operators_tables_need_no_run() -> None:
     w = WorkloadName("w")
     record = ThroughputRecord(w, A, NodeName("n0"), 1, 1, 100.0, NOW)
     spread = replace(record, gpu_type=V, nodes=2, gpus=2)
@@ -219,7 +219,7 @@ def test_what_needs_no_run() -> None:
     assert known_pairs(knowledge, [A, V], 2) == tables
 
 
-def test_a_run_goes_on_until_it_has_measured_and_left() -> None:
+def test_a_run_continues_until_it_has_measured_and_left() -> None:
     world = World()
     world.add(1, "w", **on_gpu("n0"))
     in_progress = world.look(run("1"))
@@ -240,7 +240,7 @@ def test_a_run_goes_on_until_it_has_measured_and_left() -> None:
     assert starts(after_leaving) == {"1": "n2"}, "the next type"
 
 
-def test_a_run_over_its_time_is_ended_and_told() -> None:
+def test_a_run_over_its_time_is_ended_with_a_reason() -> None:
     world = World()
     world.add(1, "w", **on_gpu("n0", start=NOW - 200.0))
     profiling = world.look(run("1", begin=NOW - 201.0))
@@ -248,7 +248,7 @@ def test_a_run_over_its_time_is_ended_and_told() -> None:
     assert "after 120 s" in profiling.updates[0].failure
 
 
-def test_what_the_script_starts_its_training_with_is_named() -> None:
+def test_the_launcher_of_the_script_is_named() -> None:
     world = World()
     docker = ScriptOptions(starts=frozenset({"docker"}))
     world.add(1, "w", options=docker, **on_gpu("n0", start=NOW - 200.0))
@@ -256,7 +256,7 @@ def test_what_the_script_starts_its_training_with_is_named() -> None:
     assert "starts Python with docker" in profiling.updates[0].failure
 
 
-def test_a_type_whose_memory_was_too_small_is_named() -> None:
+def test_a_type_with_too_little_memory_is_named() -> None:
     world = World()
     world.add(1, "w", state=SlurmState.FAILED, exit_code=1, marks="#hops-profile=20")
     short = Shortage(ANN, WorkloadName("w"), A, 1, NOW - 5.0)
@@ -267,7 +267,7 @@ def test_a_type_whose_memory_was_too_small_is_named() -> None:
     assert not profiling.updates[0].closed
 
 
-def test_a_run_without_figures_waits_one_look_for_its_report_then_has_failed() -> None:
+def test_a_run_without_figures_waits_one_reading_for_its_report_then_fails() -> None:
     world = World()
     world.add(1, "w", restarts=1, marks="#hops-profile=20")
     world.add(2, "w")
@@ -285,7 +285,7 @@ def test_a_run_without_figures_waits_one_look_for_its_report_then_has_failed() -
     assert starts(world.look(second.updates[0], now=NOW + 86400.0)) == {"1": "n1", "2": "n2"}
 
 
-def test_what_failed_on_its_one_gpu_goes_back_to_the_queue() -> None:
+def test_a_job_that_failed_on_its_single_gpu_goes_back_to_the_queue() -> None:
     world = World()
     failed_run = on_gpu("n0", state=SlurmState.FAILED, allocation=Allocation(), exit_code=3)
     world.add(1, "w", **failed_run)
@@ -295,7 +295,7 @@ def test_what_failed_on_its_one_gpu_goes_back_to_the_queue() -> None:
     assert "exit code 3" in profiling.updates[0].failure
 
 
-def test_a_run_that_never_began_or_whose_node_is_gone_blames_nobody() -> None:
+def test_a_run_that_never_began_or_whose_node_is_gone_is_not_the_jobs_fault() -> None:
     world = World()
     world.add(1, "w")
     profiling = world.look(run("1"))
@@ -306,7 +306,7 @@ def test_a_run_that_never_began_or_whose_node_is_gone_blames_nobody() -> None:
     assert smaller_world.look(run("1")).updates[0].failure == ""
 
 
-def test_where_slurm_would_not_start_it_the_job_competes_without() -> None:
+def test_a_job_whose_run_slurm_would_not_start_competes_without_figures() -> None:
     world = World()
     world.add(1, "w")
     profiling = world.look()
@@ -320,7 +320,7 @@ def test_where_slurm_would_not_start_it_the_job_competes_without() -> None:
     assert starts(world.look(closed_run, now=NOW + 1.0)) == {"2": "n1"}
 
 
-def test_a_run_that_slurm_has_and_nobody_remembers_is_followed() -> None:
+def test_a_run_that_slurm_has_but_the_store_lost_is_followed() -> None:
     world = World()
     world.add(1, "w", **on_gpu("n2"))
     profiling = world.look(settings=ProfilingSettings())
@@ -328,7 +328,7 @@ def test_a_run_that_slurm_has_and_nobody_remembers_is_followed() -> None:
     assert profiling.staying == {"1"}
 
 
-def test_a_policy_that_makes_no_room_keeps_its_gpus() -> None:
+def test_a_policy_that_does_not_preempt_keeps_its_gpus() -> None:
     full = (Node(NodeName("n0"), A, 1, 0),)
     world = World(full)
     holder = world.add(1, "old", 1, **on_gpu("n0", marks=""))
@@ -376,7 +376,7 @@ def worlds(draw: st.DrawFn) -> tuple[World, set[Pair], list[ProfileRun]]:
 @pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(worlds(), st.randoms(use_true_random=False))
-def test_whatever_waits_nothing_is_given_twice_and_order_means_nothing(
+def test_no_gpu_is_given_twice_whatever_waits_in_any_order(
     case: tuple[World, set[Pair], list[ProfileRun]], rng: random.Random
 ) -> None:
     world, known_pairs, runs = case
@@ -385,9 +385,9 @@ def test_whatever_waits_nothing_is_given_twice_and_order_means_nothing(
     assert all(s.target.gpus == 1 for s in starts_of_runs)
     assert max(Counter(s.job for s in profiling.steps).values(), default=0) <= 1
     assert all(idle >= 0 for idle in idle_gpus(profiling.snapshot))
-    before = Snapshot(NOW, RoundInfo(world.first, 60.0), world.nodes, tuple(world.jobs))
+    original = Snapshot(NOW, RoundInfo(world.first, 60.0), world.nodes, tuple(world.jobs))
     runs_on_node = Counter(s.target.nodes[0] for s in starts_of_runs)
-    for node, could in zip(world.nodes, idle_gpus(before), strict=True):
+    for node, could in zip(world.nodes, idle_gpus(original), strict=True):
         assert runs_on_node[node.name] <= (could if world.first else node.idle)
     type_of = {node.name: node.gpu_type for node in world.nodes}
     on_cpus = {s.job for s in starts_of_runs if type_of[s.target.nodes[0]] == CPU}
@@ -414,7 +414,7 @@ def test_whatever_waits_nothing_is_given_twice_and_order_means_nothing(
     )
 
 
-def test_a_step_says_what_it_belongs_to() -> None:
+def test_a_step_names_the_purpose_of_its_run() -> None:
     world = World()
     world.add(1, "w")
     assert world.look().steps == (
@@ -428,7 +428,7 @@ def test_a_step_says_what_it_belongs_to() -> None:
     )
 
 
-def test_a_shadow_profiles_nobody() -> None:
+def test_a_shadow_profiles_no_job() -> None:
     assert round_settings(parse_config("")).profiling.enabled
     assert not round_settings(parse_config('[slurm]\nport = "shadow"')).profiling.enabled
     assert not round_settings(parse_config("[profiling]\nenabled = false")).profiling.enabled
@@ -441,7 +441,7 @@ BIG = (
 )
 
 
-def test_runs_take_no_more_than_their_share_of_a_type_and_one_gpu_at_least() -> None:
+def test_runs_take_at_most_their_share_of_a_type_but_at_least_one_gpu() -> None:
     world = World(BIG)
     for number in range(1, 41):
         world.add(number, f"new{number}")
@@ -455,7 +455,7 @@ def test_runs_take_no_more_than_their_share_of_a_type_and_one_gpu_at_least() -> 
     assert Counter(r.gpu_type for r in profiling.updates if r.job != holder) == {A: 1, V: 1}
 
 
-def test_a_user_has_a_few_runs_at_a_time_and_leaves_the_others_theirs() -> None:
+def test_a_user_has_few_runs_at_a_time_and_leaves_room_for_others() -> None:
     world = World(BIG)
     for number in range(1, 21):
         world.add(number, f"new{number}")
@@ -465,8 +465,8 @@ def test_a_user_has_a_few_runs_at_a_time_and_leaves_the_others_theirs() -> None:
     assert Counter(world.records[run.job].user for run in profiling.updates) == {"ann": 3, "bob": 1}
 
 
-def test_forty_new_workloads_leave_the_head_of_the_queue_what_it_needs() -> None:
-    """Both if those GPUs are free now, and if the head waits for them."""
+def test_forty_new_workloads_leave_the_head_of_the_queue_its_gpus() -> None:
+    """This holds both if those GPUs are free now and if the head waits for them."""
     for idle in (4, 1):
         world = World((Node(NodeName("n0"), A, 4, idle), Node(NodeName("n1"), A, 2, 2)))
         for number in range(1, 41):
@@ -477,7 +477,7 @@ def test_forty_new_workloads_leave_the_head_of_the_queue_what_it_needs() -> None
         assert profiling.snapshot.nodes[0].idle == idle
 
 
-def test_the_heads_own_run_is_not_kept_back_by_what_it_needs() -> None:
+def test_the_heads_own_run_is_not_delayed_by_its_reservation() -> None:
     world = World((Node(NodeName("n0"), A, 4, 4),))
     head, newer_job = world.add(1, "new", 1, 4), world.add(2, "newer", 1)
     assert set(starts(world.look(head=head))) == {head, newer_job}
@@ -487,19 +487,20 @@ def test_the_heads_own_run_is_not_kept_back_by_what_it_needs() -> None:
     assert list(starts(alone.look(head=head))) == [head]
 
 
-def test_runs_keep_to_the_sites_limits_and_leave_nothing_to_a_head_over_one() -> None:
+def test_runs_obey_site_limits_and_reserve_nothing_for_a_head_over_a_limit() -> None:
     world = World((Node(NodeName("n0"), A, 4, 4),))
-    mine = frozenset(world.add(number, f"new{number}") for number in range(1, 5))
-    profiling = world.look(limits=(Limit("QOS small", mine, gpus=2),))
+    new_jobs = frozenset(world.add(number, f"new{number}") for number in range(1, 5))
+    profiling = world.look(limits=(Limit("QOS small", new_jobs, gpus=2),))
     assert len(starts(profiling)) == 2
-    minutes = Limit("QOS short", mine, gpus=100, per_gpu=dict.fromkeys(mine, 60))
+    minutes = Limit("QOS short", new_jobs, gpus=100, per_gpu=dict.fromkeys(new_jobs, 60))
     assert len(starts(world.look(limits=(minutes,)))) == 1
     head = world.add(9, "known", 4)
     spent_limit = Limit("QOS spent", frozenset({head}), gpus=2)
     known_pairs = {(WorkloadName("known"), A)}
     assert starts(world.look(known_pairs=known_pairs, head=head)) == {}
     assert (
-        starts(world.look(known_pairs=known_pairs, head=head, limits=(spent_limit,))).keys() == mine
+        starts(world.look(known_pairs=known_pairs, head=head, limits=(spent_limit,))).keys()
+        == new_jobs
     )
 
 
@@ -512,9 +513,7 @@ def test_runs_keep_to_the_sites_limits_and_leave_nothing_to_a_head_over_one() ->
         ("refuses", "fails at a second start"),
     ],
 )
-def test_a_script_that_would_repeat_something_is_not_started_to_be_measured(
-    effect: str, words: str
-) -> None:
+def test_a_script_with_repeatable_side_effects_is_not_measured(effect: str, words: str) -> None:
     """Regression: a job that submits its successor submitted one at each start."""
     world = World()
     world.add(1, "w", options=ScriptOptions(repeats=frozenset({effect})))
@@ -524,7 +523,7 @@ def test_a_script_that_would_repeat_something_is_not_started_to_be_measured(
     assert words in profiling.unmeasurable["1"]
 
 
-def test_a_script_that_starts_several_ranks_whatever_it_gets_is_not_measured_on_one_gpu() -> None:
+def test_a_script_that_always_starts_several_ranks_is_not_measured_on_one_gpu() -> None:
     world = World()
     world.add(1, "w", options=ScriptOptions(ranks=8))
     world.add(2, "x", options=ScriptOptions(ranks=1))
@@ -532,7 +531,7 @@ def test_a_script_that_starts_several_ranks_whatever_it_gets_is_not_measured_on_
 
 
 @pytest.mark.parametrize(("new_workloads", "asks"), [(False, False), (False, True), (True, False)])
-def test_only_who_asks_is_run_for_measuring_unless_the_site_says_otherwise(
+def test_only_jobs_that_ask_are_measured_unless_the_site_decides_otherwise(
     new_workloads: bool, asks: bool
 ) -> None:
     world = World()
@@ -542,7 +541,7 @@ def test_only_who_asks_is_run_for_measuring_unless_the_site_says_otherwise(
     assert world.look(settings=settings).unmeasurable == {}
 
 
-def test_a_job_that_needs_several_gpus_is_never_run_on_one() -> None:
+def test_a_job_that_needs_several_gpus_is_never_measured_on_one() -> None:
     world = World()
     job = world.add(1, "w", 2, 4, suffix=";profile=yes")
     profiling = world.look(settings=PROFILING)

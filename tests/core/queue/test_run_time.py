@@ -32,24 +32,24 @@ def run(hours: float, **fields: object) -> PastRun:
 
 
 @given(amounts, st.floats(0.0, 1e12))
-def test_a_run_takes_at_least_what_it_has_taken(past: list[float], run_seconds: float) -> None:
-    distribution = Distribution.from_amounts(past)
+def test_a_run_takes_at_least_its_elapsed_time(past_hours: list[float], run_seconds: float) -> None:
+    distribution = Distribution.from_amounts(past_hours)
     low, high = distribution.interval(run_seconds)
     assert run_seconds <= distribution.total(run_seconds) < inf
     assert run_seconds <= low <= high
 
 
 @given(amounts)
-def test_before_it_starts_a_run_is_expected_to_be_about_the_mean(past: list[float]) -> None:
-    mean = sum(past) / len(past)
-    assert mean * 0.999 <= Distribution.from_amounts(past).total(0.0) <= 1.03 * mean
+def test_a_run_is_expected_to_take_about_the_mean_before_it_starts(past_hours: list[float]) -> None:
+    mean = sum(past_hours) / len(past_hours)
+    assert mean * 0.999 <= Distribution.from_amounts(past_hours).total(0.0) <= 1.03 * mean
 
 
 @given(amounts, st.lists(st.floats(0.0, 1e10), min_size=2, max_size=2))
-def test_the_longer_it_has_run_the_later_it_ends(
-    past: list[float], run_seconds: list[float]
+def test_the_expected_end_moves_back_with_the_elapsed_time(
+    past_hours: list[float], run_seconds: list[float]
 ) -> None:
-    distribution, (shorter, longer) = Distribution.from_amounts(past), sorted(run_seconds)
+    distribution, (shorter, longer) = Distribution.from_amounts(past_hours), sorted(run_seconds)
     assert distribution.total(shorter) <= distribution.total(longer) * (1 + 1e-9)
 
 
@@ -62,18 +62,18 @@ def test_more_runs_that_agree_narrow_the_interval() -> None:
     assert widths[0] > 2.0
 
 
-def test_a_job_that_outlives_short_runs_is_one_of_the_long_ones() -> None:
-    """Given three crashes in the first minute and one run of ten hours."""
+def test_a_job_that_outlives_short_runs_counts_as_a_long_one() -> None:
+    """Past runs: three crashes in the first minute and one run of ten hours."""
     distribution = Distribution.from_amounts([20.0, 30.0, 40.0, 36_000.0])
     assert distribution.total(0.0) == pytest.approx(9_000.0, rel=0.1)
     assert distribution.total(300.0) == pytest.approx(36_000.0, rel=0.1)
 
 
-def test_a_job_longer_than_all_before_takes_as_long_again() -> None:
+def test_a_job_longer_than_all_earlier_ones_is_expected_to_take_as_long_again() -> None:
     assert Distribution.from_amounts([10.0, 11.0]).total(500.0) == 1_000.0
 
 
-def test_the_nearest_kind_that_is_known_well_enough_decides() -> None:
+def test_the_nearest_kind_with_enough_runs_decides() -> None:
     workload = WorkloadName("other")
     workload_runs = [run(1.0)]
     named_runs = [run(2.0, workload=workload)] * 2
@@ -100,7 +100,7 @@ def test_the_nearest_kind_that_is_known_well_enough_decides() -> None:
     assert hours == pytest.approx([1.0, 2.0], rel=0.1)
 
 
-def test_nobody_poisons_anothers_prediction() -> None:
+def test_no_user_poisons_the_predictions_of_another() -> None:
     """Others' runs of a shared workload name count as the account's, with equal weight per user."""
     honest = [run(1.0, user=UserName(f"u{n}")) for n in range(9)]
     floods = [run(1e-3, user=EVE)] * 1000
@@ -112,14 +112,14 @@ def test_nobody_poisons_anothers_prediction() -> None:
     assert with_one_run.seconds == pytest.approx(3600, rel=0.1)
 
 
-def test_alike_runs_are_compared_by_gpu_time() -> None:
+def test_runs_of_one_kind_are_compared_by_gpu_time() -> None:
     """One hour on 8 GPUs is four hours on two."""
     expectation = RunTimes([run(1.0, gpu_seconds=8 * 3600.0)] * 3).expect(JOB)
     assert expectation is not None
     assert expectation.seconds == pytest.approx(4 * 3600, rel=0.1)
 
 
-def test_samples_are_compared_where_all_runs_report_them() -> None:
+def test_runs_are_compared_by_samples_if_all_report_them() -> None:
     counted_runs = [run(1.0, samples=1000.0), run(9.0, samples=1000.0)]
     expectation = RunTimes(counted_runs).expect(replace(JOB, run_seconds=60.0, samples=400.0))
     assert expectation is not None
@@ -135,7 +135,7 @@ def test_samples_are_compared_where_all_runs_report_them() -> None:
     assert by_gpu_time.samples is None
 
 
-def test_the_time_limit_bounds_what_is_left() -> None:
+def test_the_time_limit_bounds_the_remaining_time() -> None:
     ran = replace(JOB, run_seconds=1800.0, gpu_seconds=3600.0, most_seconds=600.0)
     expectation = RunTimes([run(5.0)] * 4).expect(ran)
     assert expectation is not None
@@ -150,15 +150,18 @@ def test_runs_with_broken_numbers_are_left_out() -> None:
 
 
 @given(amounts.map(max), st.floats(0.0, 1e12))
-def test_a_loop_that_was_outlived_is_no_promise(loop_samples: float, samples_done: float) -> None:
-    expected = by_loops(loop_samples, samples_done)
-    assert expected.samples is not None
+def test_a_loop_that_the_job_outran_is_not_a_promise(
+    loop_samples: float, samples_done: float
+) -> None:
+    expectation = by_loops(loop_samples, samples_done)
+    assert expectation.samples is not None
     assert (
-        expected.samples == loop_samples or samples_done < expected.samples <= 1.01 * samples_done
+        expectation.samples == loop_samples
+        or samples_done < expectation.samples <= 1.01 * samples_done
     )
 
 
-def test_a_last_step_that_counts_whole_is_no_sign_of_a_longer_job() -> None:
+def test_a_last_step_counted_in_full_does_not_mean_a_longer_job() -> None:
     """Regression: the demo's job of 14,000 samples on three GPUs was expected to double in length
     when it ended, since steps of 96 make 14,016.
     """
@@ -170,13 +173,13 @@ def test_a_last_step_that_counts_whole_is_no_sign_of_a_longer_job() -> None:
     st.floats(1.0 + LAST_STEP, 1e6, exclude_min=True),
     st.floats(1.0, 1e6),
 )
-def test_declaring_less_never_looks_shorter_once_that_is_done(
+def test_declaring_fewer_samples_never_looks_shorter_once_they_are_done(
     claim: float, ratio: float, factor: float
 ) -> None:
     """The expected total is at least twice what is done, and at most six times that."""
     assume(claim * ratio > (1.0 + LAST_STEP) * claim)
     assert by_declared(claim, claim) == claim
     samples_done = claim * ratio
-    expected = by_declared(claim, samples_done)
-    assert 2.0 * samples_done <= expected <= 6.0 * samples_done
-    assert by_declared(claim / factor, samples_done) >= expected
+    expectation = by_declared(claim, samples_done)
+    assert 2.0 * samples_done <= expectation <= 6.0 * samples_done
+    assert by_declared(claim / factor, samples_done) >= expectation

@@ -16,14 +16,14 @@ FACTORS = st.floats(0.0, 1.0)
 WAITS = st.floats(0.0, 1e7)
 
 
-def test_accounts_count_for_nothing_by_default() -> None:
+def test_accounts_are_ignored_by_default() -> None:
     low_share, full_share = job("1", share=0.1, qos_weight=0.1), job("2")
     assert urgency(PlanSettings().priority, low_share, full_share) == urgency(
         PriorityName.LATENCY_RATIO, job("1"), job("2")
     )
 
 
-def test_a_product_weighs_the_latency_ratio_and_starves_nobody() -> None:
+def test_a_product_weighs_the_latency_ratio_and_starves_no_job() -> None:
     ratio, full_priority = urgency(
         PriorityName.FAIR_SHARE, job("1", share=0.5), job("2", share=1.0)
     )
@@ -37,7 +37,7 @@ def test_a_product_weighs_the_latency_ratio_and_starves_nobody() -> None:
 
 
 @given(FACTORS, FACTORS, WAITS, WAITS)
-def test_what_comes_first_comes_first(
+def test_share_or_qos_decides_before_the_latency_ratio(
     value: float, other_value: float, wait: float, long: float
 ) -> None:
     for name, key in (

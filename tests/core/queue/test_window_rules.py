@@ -42,12 +42,12 @@ def jobs_of_counts(*smallest: int) -> list[Job]:
     return [job(str(i), reqs=(n, 16)) for i, n in enumerate(smallest)]
 
 
-def test_the_job_that_crosses_the_line_is_the_last_in_the_window() -> None:
+def test_the_job_that_crosses_the_line_is_the_last_of_the_window() -> None:
     assert service_window(jobs_of_counts(4, 4, 4, 4, 4), 10) == 3
     assert service_window(jobs_of_counts(4, 6, 4), 10) == 2
 
 
-def test_a_short_queue_is_all_window() -> None:
+def test_a_short_queue_is_entirely_in_the_window() -> None:
     assert service_window(jobs_of_counts(4, 4), 10) == 2
     assert service_window([], 10) == 0
 
@@ -71,7 +71,7 @@ def test_a_job_runs_in_the_largest_server_or_spread_over_all(
     assert runnable([candidate], NODES) == ([candidate] if runs else [])
 
 
-def test_a_job_that_knows_no_type_of_the_cluster_runs_nowhere() -> None:
+def test_a_job_without_a_speed_for_any_type_of_the_cluster_runs_nowhere() -> None:
     assert runnable([job(throughput={GpuType("a100"): ThroughputTable({1: 1.0})})], NODES) == []
     assert runnable([job(throughput={})], NODES) == []
     assert runnable([job()], ()) == []
@@ -83,7 +83,7 @@ def test_sensitivity_is_one_gpu_alone_over_one_gpu_of_two_servers() -> None:
     assert sensitivity(measured_beside, NODES) == 1.5
 
 
-def test_sensitivity_knows_no_server_factors() -> None:
+def test_sensitivity_ignores_server_factors() -> None:
     assert sensitivity(job(server_factor={NodeName("a"): 0.1}), NODES) == 2.0
 
 
@@ -97,13 +97,13 @@ def test_sensitivity_is_weighted_by_all_gpus_of_the_types() -> None:
     assert sensitivity(two_types, NODES) == (12 * 2.0 + 4 * 1.0) / 16
 
 
-def test_types_that_cannot_be_spread_drop_out_of_the_sensitivity() -> None:
+def test_types_that_cannot_be_spread_over_are_excluded_from_sensitivity() -> None:
     tables = {V100: ThroughputTable({1: 100.0}, {2: 50.0}), T4: ThroughputTable({1: 25.0})}
     assert sensitivity(job(throughput=tables), NODES) == 2.0
     assert sensitivity(job(throughput={T4: ThroughputTable({1: 25.0})}), NODES) is None
 
 
-def test_a_given_sensitivity_stands() -> None:
+def test_a_given_sensitivity_takes_precedence() -> None:
     assert sensitivity(job(sensitivity=1.1), NODES) == 1.1
 
 
@@ -132,7 +132,7 @@ def test_jobs_join_until_the_window_is_no_more_sensitive_than_the_queue() -> Non
     assert joining_ids(2, 4, 2.0, 2.0, 1.1, 2.0, 1.0, 1.0, 1.4) == ["2", "4", "5"]
 
 
-def test_nobody_joins_a_window_that_is_no_more_sensitive_than_the_queue() -> None:
+def test_no_job_joins_a_window_that_is_no_more_sensitive_than_the_queue() -> None:
     assert joining_ids(1, 4, 1.0, 2.0, 0.9) == []
     assert joining_ids(2, 4, 1.1, 1.1, 1.1, 1.1, 1.1, 1.1, 1.1) == []
 
@@ -148,20 +148,20 @@ def test_a_job_larger_than_all_idle_gpus_does_not_join() -> None:
     assert [j.id for j in sensitivity_adjustment(jobs, 1, rhos, idle=5)] == ["1", "2"]
 
 
-def test_idle_gpus_are_not_lowered_as_jobs_join() -> None:
+def test_idle_gpus_are_not_reduced_as_jobs_join() -> None:
     jobs, rhos = rho(9.0, 1.0, 1.0, 1.0)
     jobs = [replace(j, reqs=(4,)) for j in jobs]
     assert [j.id for j in sensitivity_adjustment(jobs, 1, rhos, idle=4)] == ["1", "2", "3"]
 
 
-def test_jobs_of_unknown_sensitivity_are_in_no_mean_and_do_not_join() -> None:
+def test_jobs_of_unknown_sensitivity_count_in_no_mean_and_do_not_join() -> None:
     assert joining_ids(2, 4, 2.0, None, None, 1.0, None, 1.2) == ["3", "5"]
     assert joining_ids(1, 4, None, 1.0, 2.0) == []
     assert joining_ids(1, 4, None, None) == []
 
 
 @given(st.lists(st.none() | st.floats(0.5, 4.0), min_size=1, max_size=12), st.integers(0, 12))
-def test_who_joins_is_below_the_queues_mean(values: list[float | None], window: int) -> None:
+def test_joining_jobs_are_below_the_queues_mean(values: list[float | None], window: int) -> None:
     jobs, known_rhos = rho(*values)
     window = min(window, len(jobs))
     joiners = sensitivity_adjustment(jobs, window, known_rhos, idle=4)

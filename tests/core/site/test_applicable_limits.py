@@ -75,7 +75,7 @@ def in_lab(user: str, **fields: object) -> Association:
 SMALL = Qos("small", per_user={ResourceKind.GPUS: 2})
 
 
-def test_each_user_of_a_qos_has_a_row_and_others_have_none() -> None:
+def test_each_user_of_a_qos_has_a_row_and_other_users_have_none() -> None:
     jobs = [job(1), job(2), job(3, "bob"), job(4, "bob", (1,))]
     assert rows(rules(SMALL), jobs) == [
         Limit("QOS small, user alice", frozenset({JobId("1"), JobId("2")}), gpus=2),
@@ -83,7 +83,7 @@ def test_each_user_of_a_qos_has_a_row_and_others_have_none() -> None:
     ]
 
 
-def test_what_plain_jobs_use_is_subtracted_and_shown() -> None:
+def test_usage_of_plain_jobs_is_subtracted_and_shown() -> None:
     plain = Holder(JobId("9"), UserName("alice"), "lab", "small", "gpu", 1, 8)
     [row] = rows(rules(SMALL), [job(1)], (plain,))
     assert (row.gpus, row.name) == (
@@ -94,7 +94,7 @@ def test_what_plain_jobs_use_is_subtracted_and_shown() -> None:
     assert rows(rules(SMALL), [job(1, reqs=(1,))], (holders,)) == []
 
 
-def test_a_row_that_could_not_keep_anything_back_is_left_out() -> None:
+def test_rows_that_could_not_hold_anything_back_are_left_out() -> None:
     assert (
         rows(
             rules(Qos("small", per_user={ResourceKind.GPUS: 4, ResourceKind.JOBS: 2})),
@@ -105,7 +105,7 @@ def test_a_row_that_could_not_keep_anything_back_is_left_out() -> None:
     assert rows(replace(rules(SMALL), has_limits=False), [job(1), job(2)]) == []
 
 
-def test_accounts_bound_all_below_them_and_users_their_jobs() -> None:
+def test_accounts_limit_all_below_them_and_users_their_jobs() -> None:
     root = Association("root", UserName(""), group={ResourceKind.GPUS: 3})
     site = rules(
         root,
@@ -122,7 +122,7 @@ def test_accounts_bound_all_below_them_and_users_their_jobs() -> None:
     ]
 
 
-def test_a_qos_comes_before_accounts_and_a_partitions_before_the_jobs() -> None:
+def test_a_qos_comes_before_accounts_and_a_partitions_qos_before_the_jobs() -> None:
     accounts = (lab(group={ResourceKind.GPUS: 1, ResourceKind.JOBS: 1}), in_lab("alice", jobs=1))
     of_gpu = Qos("gpu", group={ResourceKind.GPUS: 5}, per_user={ResourceKind.JOBS: 7})
     job_qos = Qos("small", group={ResourceKind.GPUS: 4})
@@ -145,7 +145,7 @@ def test_a_qos_comes_before_accounts_and_a_partitions_before_the_jobs() -> None:
     assert (first.scope.name, first.maximum) == ("QOS small", 4)
 
 
-def test_who_is_exempt_from_a_bound_uses_it_up_for_the_others() -> None:
+def test_a_job_exempt_from_a_limit_uses_it_up_for_the_others() -> None:
     """A QOS' bound replaces an account's, but the job counts in the account (acct_policy.c)."""
     exempt_qos = Qos("own", group={ResourceKind.GPUS: 8, ResourceKind.JOBS: 8})
     site = rules(
@@ -169,7 +169,7 @@ def test_who_is_exempt_from_a_bound_uses_it_up_for_the_others() -> None:
     assert (row.gpus, row.count, row.exempt) == (5, 3, {JobId("1")})
 
 
-def test_running_jobs_stay_where_others_use_up_their_limit() -> None:
+def test_running_jobs_stay_if_others_use_up_their_limit() -> None:
     """Slurm stops no job because of a limit, but would not start a stopped one again."""
     exempt_qos = Qos("own", group={ResourceKind.GPUS: 8, ResourceKind.JOBS: 8})
     site = rules(exempt_qos, lab(group={ResourceKind.GPUS: 4}), in_lab("alice"), in_lab("bob"))
@@ -204,13 +204,13 @@ def partitions_for(request: JobReading, site: SiteRules) -> str | Reason:
     return open_partitions(request, Reading(0.0, (), (request,), site=site))
 
 
-def test_of_several_partitions_the_highest_tier_is_tried_first() -> None:
+def test_the_partition_of_the_highest_tier_is_tried_first() -> None:
     site = rules(Partition("low", tier=1), Partition("high", tier=5), Partition("same", tier=1))
     request = read(1, partition="low,high,same,unknown")
     assert partitions_for(request, site) == "high,low,same,unknown"
 
 
-def test_who_is_refused_in_all_partitions_is_told_of_each() -> None:
+def test_a_job_refused_in_all_partitions_is_told_each_reason() -> None:
     site = rules(
         Partition("a", accounts=frozenset({"ops"})),
         Partition("b", seconds=600.0),
@@ -227,7 +227,7 @@ def test_who_is_refused_in_all_partitions_is_told_of_each() -> None:
     assert same_reason == within_site(large, read(1, partition="c"), site, 8, 0.0)
 
 
-def test_a_job_waits_where_one_of_its_partitions_is_used_up() -> None:
+def test_a_job_waits_if_one_of_its_partitions_is_used_up() -> None:
     spent_qos = Qos(
         "spent", group={ResourceKind.GPU_MINUTES: 9}, usage={ResourceKind.GPU_MINUTES: 9}
     )
@@ -248,7 +248,7 @@ FULL = (
 )
 
 
-def test_a_job_is_counted_in_a_partition_that_has_room_for_it() -> None:
+def test_a_job_counts_in_the_partition_that_has_room_for_it() -> None:
     """Slurm tries its next partition if a limit of one is reached."""
     plain = Holder(JobId("9"), UserName("bob"), "lab", "small", "a", 1, 4)
     asks, request = job(1, reqs=(2, 4)), read(1, partition="a,b")
@@ -267,7 +267,7 @@ def test_a_job_is_counted_in_a_partition_that_has_room_for_it() -> None:
 
 
 @pytest.mark.parametrize("kind", [ResourceKind.CPUS, ResourceKind.MEMORY, ResourceKind.BILLING])
-def test_running_hops_jobs_fill_limits_on_cores_and_memory(kind: ResourceKind) -> None:
+def test_running_hops_jobs_count_in_limits_on_cores_and_memory(kind: ResourceKind) -> None:
     site = rules(*FULL[:2], Qos("of_a", group={kind: 16}))
     runs = {"allocation": Allocation.of({NodeName("n0"): 1}), "tres": {kind: 14}}
     holder = replace(read(8, partition="a", **runs), state=SlurmState.RUNNING)
@@ -299,7 +299,7 @@ def with_rules(number: int, *, reqs: tuple[int, ...] = (1, 2), **fields: object)
         (ResourceKind.RUNNING_CPU_MINUTES, 300, {"cores_per_gpu": 2.0}, 120),
     ],
 )
-def test_a_row_counts_what_a_gpu_of_each_job_takes_of_it(
+def test_a_row_counts_each_jobs_usage_per_gpu(
     kind: ResourceKind, maximum: int, fields: dict[str, object], weight: int
 ) -> None:
     site = rules(Qos("small", group={kind: maximum}))
@@ -310,7 +310,7 @@ def test_a_row_counts_what_a_gpu_of_each_job_takes_of_it(
     assert rows(rules(Qos("small", group={kind: 1000 * maximum})), jobs) == []
 
 
-def test_billing_is_by_the_partitions_weights_in_whole_numbers() -> None:
+def test_billing_uses_the_partitions_weights_in_whole_numbers() -> None:
     partition = Partition("gpu", billing={ResourceKind.GPUS: 2.0, ResourceKind.CPUS: 0.25})
     site = rules(Qos("small", group={ResourceKind.BILLING: 9}), partition)
     [row] = rows(site, [with_rules(n, cores_per_gpu=3.0) for n in (1, 2)])
@@ -319,7 +319,7 @@ def test_billing_is_by_the_partitions_weights_in_whole_numbers() -> None:
     assert [(limit.gpus, limit.per_gpu) for limit in largest] == [(9, {JobId("1"): 2})]
 
 
-def test_gpus_of_a_type_count_for_those_who_name_it() -> None:
+def test_limits_on_a_gpu_type_count_for_jobs_that_name_it() -> None:
     site = rules(Qos("small", group={kind_of_type("a100"): 1}))
     reading = Reading(
         0.0, (), (read(1, options=ScriptOptions(gpu_type=GpuType("a100"))), read(2)), site=site
@@ -350,10 +350,10 @@ DEFAULT = ScriptOptions(default_memory=True)
         (ScriptOptions(), {"memory_mb_per_cpu": 15000}, {}, ""),
     ],
 )
-def test_memory_that_slurm_starts_no_job_with_is_known(
+def test_memory_requests_that_slurm_never_starts_are_refused(
     options: ScriptOptions, fields: dict[str, int], site: dict[str, int], text: str
 ) -> None:
-    """As in Slurm 22.05 and 24.11: MaxMemPerLimit."""
+    """Slurm 22.05 and 24.11 report such jobs as MaxMemPerLimit."""
     a100 = GpuType("a100")
     nodes = [NodeReading(NodeName(f"n{mb}"), a100, 4, 16, memory_mb=mb) for mb in (16000, 32000)]
     memory = replace(SiteMemory(counted=True, most_mb_per_node=14000), **site)  # type: ignore[arg-type]
@@ -362,7 +362,7 @@ def test_memory_that_slurm_starts_no_job_with_is_known(
     assert reason is None or (reason.code is ReasonCode.NO_CONFIGURATION and text in reason.text)
 
 
-def test_of_several_partitions_those_whose_memory_is_enough_are_left() -> None:
+def test_only_partitions_with_enough_memory_remain() -> None:
     """Each partition is judged by its own MaxMemPerNode and its smallest node."""
     a100 = GpuType("a100")
     nodes = tuple(
@@ -422,7 +422,7 @@ def test_of_several_partitions_those_whose_memory_is_enough_are_left() -> None:
         (ScriptOptions(whole_memory=True), 64000, ""),
     ],
 )
-def test_what_no_node_has_is_named_at_once(
+def test_a_request_that_no_node_meets_is_named_at_once(
     options: ScriptOptions, megabytes: int | None, text: str
 ) -> None:
     """A drained node counts, since the job can wait for it."""
@@ -436,7 +436,7 @@ def test_what_no_node_has_is_named_at_once(
     assert (text in reason.text) if isinstance(reason, Reason) else (reason == "a" and not text)
 
 
-def test_a_node_with_too_little_memory_is_not_for_the_job() -> None:
+def test_nodes_with_too_little_memory_are_excluded() -> None:
     nodes = [
         NodeReading(NodeName(f"n{mb}"), GpuType("a100"), 4, 16, memory_mb=mb) for mb in (16, 32)
     ]
@@ -444,7 +444,7 @@ def test_a_node_with_too_little_memory_is_not_for_the_job() -> None:
     assert [node.name for node in allowed_nodes(asks, nodes)] == ["n32"]
 
 
-def test_what_plain_jobs_have_yet_to_run_is_taken_off() -> None:
+def test_the_remaining_time_of_plain_jobs_is_subtracted() -> None:
     site = rules(Qos("small", group={ResourceKind.RUNNING_GPU_MINUTES: 100}))
     plain = Holder(
         *(JobId("9"), UserName("bob"), "lab", "small", "gpu", 1, 8),
@@ -456,7 +456,7 @@ def test_what_plain_jobs_have_yet_to_run_is_taken_off() -> None:
     assert "40 GPU minutes to run in use outside hops by 9" in row.name
 
 
-def test_licences_let_as_many_jobs_run_as_there_are() -> None:
+def test_licences_limit_the_number_of_running_jobs() -> None:
     reading = Reading(
         0.0,
         (),
@@ -476,7 +476,7 @@ def counts_within(asks: Job, site: SiteRules, largest: int = 8, **fields: object
     return within_site(asks, replace(reading, partition=partitions), site, largest, 0.0)
 
 
-def test_one_job_keeps_the_counts_that_it_may_have() -> None:
+def test_a_single_job_keeps_only_the_counts_within_its_limits() -> None:
     asks = job(1, reqs=(1, 2, 4, 8))
     for site in (
         rules(Qos("small", per_job={ResourceKind.GPUS: 4})),
@@ -499,7 +499,7 @@ def test_one_job_keeps_the_counts_that_it_may_have() -> None:
     assert bounded_below.reqs == (4, 8)
 
 
-def test_a_job_has_no_more_servers_and_gpus_on_each_than_the_site_allows() -> None:
+def test_a_jobs_servers_and_gpus_per_server_obey_the_sites_maximum() -> None:
     asks = job(1, reqs=(1, 2, 4, 8, 16))
     two = counts_within(asks, rules(Partition("gpu", nodes=2)), largest=4)
     assert isinstance(two, Job)
@@ -524,7 +524,7 @@ def test_a_job_has_no_more_servers_and_gpus_on_each_than_the_site_allows() -> No
     assert unlimited_job.rules.max_nodes is None
 
 
-def test_a_job_that_no_rule_lets_run_is_told_which() -> None:
+def test_a_job_that_a_rule_never_lets_run_is_told_which_one() -> None:
     def reason_of(site: SiteRules, **fields: object) -> Reason:
         reason = counts_within(job(1, reqs=(4,)), site, **fields)  # type: ignore[arg-type]
         assert isinstance(reason, Reason)
@@ -564,7 +564,7 @@ def test_a_job_that_no_rule_lets_run_is_told_which() -> None:
     assert partitions_for(read(1, partition="gpu,debug"), two_partitions) == "debug"
 
 
-def test_minutes_of_all_time_are_kept_for_what_runs_where_slurm_is_safe() -> None:
+def test_limits_on_gpu_minutes_are_enforced_where_slurm_uses_safe_mode() -> None:
     spent_qos = Qos(
         "small", group={ResourceKind.GPU_MINUTES: 200}, usage={ResourceKind.GPU_MINUTES: 50}
     )
@@ -580,14 +580,14 @@ def test_minutes_of_all_time_are_kept_for_what_runs_where_slurm_is_safe() -> Non
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4)), max_size=4),
     st.integers(0, 6),
 )
-def test_the_order_of_jobs_changes_nothing_and_no_row_gives_more_than_is_left(
+def test_the_order_of_jobs_does_not_matter_and_no_row_exceeds_its_limit(
     requests: list[tuple[str, int]], uses: list[tuple[str, int]], maximum: int
 ) -> None:
     site = rules(Qos("small", per_user={ResourceKind.GPUS: maximum}))
-    jobs = [job(at, user, (gpus,)) for at, (user, gpus) in enumerate(requests)]
+    jobs = [job(number, user, (gpus,)) for number, (user, gpus) in enumerate(requests)]
     holders = tuple(
-        Holder(JobId(str(100 + at)), UserName(user), "lab", "small", "gpu", gpus, gpus)
-        for at, (user, gpus) in enumerate(uses)
+        Holder(JobId(str(100 + number)), UserName(user), "lab", "small", "gpu", gpus, gpus)
+        for number, (user, gpus) in enumerate(uses)
     )
     limits = rows(site, jobs, holders)
     assert rows(site, jobs[::-1], holders[::-1]) == [
@@ -595,12 +595,12 @@ def test_the_order_of_jobs_changes_nothing_and_no_row_gives_more_than_is_left(
         for row, reversed_row in zip(limits, rows(site, jobs[::-1], holders[::-1]), strict=True)
     ]
     for user in "abc":
-        mine = [j for j in jobs if j.user == user]
+        users_jobs = [j for j in jobs if j.user == user]
         rest_of_limit = max(0, maximum - sum(gpus for name, gpus in uses if name == user))
-        user_rows = [row for row in limits if mine and mine[0].id in row.jobs]
-        if sum(max(j.reqs) for j in mine) > rest_of_limit:
+        user_rows = [row for row in limits if users_jobs and users_jobs[0].id in row.jobs]
+        if sum(max(j.reqs) for j in users_jobs) > rest_of_limit:
             assert [(row.jobs, row.gpus) for row in user_rows] == [
-                (frozenset(j.id for j in mine), rest_of_limit)
+                (frozenset(j.id for j in users_jobs), rest_of_limit)
             ]
         else:
             assert user_rows == []

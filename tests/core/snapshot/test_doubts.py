@@ -41,7 +41,7 @@ def notes(samples: float | None, record: JobRecord) -> list[str]:
     ("planned_samples", "text"),
     [(4000, "4 times"), (250, "1/4 of"), (1000, ""), (1450, ""), (None, "")],
 )
-def test_planned_samples_that_are_a_multiple_of_the_declared_ones(
+def test_planned_samples_that_are_a_multiple_of_the_declared_ones_are_doubted(
     planned_samples: float | None, text: str
 ) -> None:
     remarks = notes(1000, replace(RECORD, samples_planned=planned_samples))
@@ -61,11 +61,13 @@ def test_a_training_without_samples_is_named(
     assert not notes(None, replace(record, samples_done=1.0))
 
 
-@pytest.mark.parametrize(("known", "is_doubted"), [(False, True), (True, False), (None, False)])
-def test_a_training_whose_time_is_in_doubt_is_told_why_it_has_no_speed(
-    known: bool | None, is_doubted: bool
+@pytest.mark.parametrize(
+    ("time_known", "is_doubted"), [(False, True), (True, False), (None, False)]
+)
+def test_a_training_of_doubtful_time_is_told_why_it_has_no_speed(
+    time_known: bool | None, is_doubted: bool
 ) -> None:
-    remarks = notes(None, replace(RECORD, time_known=known))
+    remarks = notes(None, replace(RECORD, time_known=time_known))
     assert len(remarks) == is_doubted
     assert all("speed is unknown" in note and "eval()" in note for note in remarks)
 
@@ -81,7 +83,7 @@ def test_a_training_whose_time_is_in_doubt_is_told_why_it_has_no_speed(
         (0.0, 320.0, False),  # unknown
     ],
 )
-def test_a_batch_that_jumps_while_its_time_stays(
+def test_a_batch_that_jumps_at_constant_time_is_doubted(
     batch: float, per_gpu: float, is_doubted: bool
 ) -> None:
     later = replace(SPEED, batch=batch, per_gpu=per_gpu, at=2.0)

@@ -48,7 +48,7 @@ def one_round(port: Cluster, name: str = "hops") -> RoundResult:
     return run_round(port, memory, policy(name), SETTINGS, None)
 
 
-def test_each_job_gets_gpus_of_its_own_partition_alone() -> None:
+def test_each_job_gets_gpus_of_its_own_partition_only() -> None:
     port = cluster(
         [node("n0", "long"), node("n1", "long"), node("n2", "long", "short")],
         [job(1, "short", 1, 2), job(2, "short", 2), job(3, "long", 8), job(4, "short", 4)],
@@ -59,14 +59,14 @@ def test_each_job_gets_gpus_of_its_own_partition_alone() -> None:
     assert result.plan.waiting[JobId("4")].code is not ReasonCode.ERROR
 
 
-def test_of_several_partitions_one_takes_all_nodes_of_a_job() -> None:
+def test_all_nodes_of_a_job_are_in_one_of_its_partitions() -> None:
     nodes = [node("n0", "a"), node("n1", "b"), node("n2", "b")]
     port = cluster(nodes, [job(1, "a,b", 8)])
     one_round(port)
     assert port.placements()[JobId("1")].nodes == ("n1", "n2")
 
 
-def test_what_does_not_fit_a_partition_keeps_nobody_out_of_the_window() -> None:
+def test_a_job_that_does_not_fit_its_partition_takes_no_place_in_the_window() -> None:
     """The window has only as many jobs as the cluster has GPUs for."""
     impossible = [job(i, "short", 8) for i in range(1, 9)]
     port = cluster([node("n0", "long"), node("n1", "short")], [*impossible, job(9, "long", 4)])
@@ -102,7 +102,7 @@ def test_a_job_in_several_partitions_goes_where_it_fits() -> None:
     assert {node_names["2"], node_names["3"]} == {("n0",), ("n3",)}
 
 
-def test_a_job_goes_on_to_the_partition_that_has_room_in_its_limits() -> None:
+def test_a_job_is_placed_in_a_partition_with_room_in_its_limits() -> None:
     """At a round's start others may leave the first one, where Slurm would then start the job."""
     port = cluster([node("n0", "a", "b"), node("n1", "a", "b")], [job(1, "a", 4), job(2, "a,b", 4)])
     port.site = FOUR_IN_A
@@ -121,7 +121,7 @@ def test_a_job_goes_on_to_the_partition_that_has_room_in_its_limits() -> None:
     )
 
 
-def test_a_partition_that_a_plain_job_fills_is_left_out_at_a_rounds_start() -> None:
+def test_a_partition_filled_by_a_plain_job_is_left_out_at_a_rounds_start() -> None:
     """After that, nothing may be left on a full cluster to start on."""
     port = cluster([node("n0", "a", "b"), node("n1", "a", "b")], [job(2, "a,b", 4)])
     port.other_holders = (Holder(JobId("1"), UserName("bob"), "", "", "a", 4, 4),)
@@ -151,7 +151,7 @@ def test_a_job_waits_for_the_partition_that_can_hold_it() -> None:
             assert (reason.code, "QOS of_a" in reason.text) == (ReasonCode.LIMIT, True)
 
 
-def test_no_job_stops_at_a_rounds_start_because_others_use_up_its_limit() -> None:
+def test_no_job_stops_at_a_rounds_start_because_others_used_up_its_limit() -> None:
     """Job 2 counts in the account without being bound by it, since its QOS has its own limit."""
     exempt_job = replace(job(2, "a", 4), qos="own", account="lab")
     port = cluster([node("n0", "a"), node("n1", "a")], [replace(job(1, "a", 4), account="lab")])
@@ -186,7 +186,7 @@ def test_a_type_in_two_partitions_is_measured_once() -> None:
     assert {i: a.gpus for i, a in port.placements().items()} == {"1": 1, "2": 4}
 
 
-def test_who_cannot_end_before_a_reservation_goes_elsewhere() -> None:
+def test_a_job_that_cannot_end_before_a_reservation_is_placed_elsewhere() -> None:
     """The jobs' time limit is an hour; the reservation was made while one of them ran."""
     nodes = [node("n0", "main"), node("n1", "main")]
     port = cluster(nodes, [job(1, "main", 4)])
@@ -219,7 +219,7 @@ PARTITIONS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3, unique=Tru
         st.tuples(PARTITIONS, st.sampled_from([1, 2, 4, 6, 8])), min_size=1, max_size=6
     ),
 )
-def test_no_policy_places_a_job_out_of_its_partitions(
+def test_no_policy_places_a_job_outside_its_partitions(
     name: str,
     nodes: list[tuple[list[str], GpuType]],
     requests: list[tuple[list[str], int]],

@@ -39,7 +39,7 @@ def submit(rig: Rig, comment: str = COMMENT, **changes: object) -> None:
     rig.tick(2)
 
 
-def test_past_runs_come_before_the_time_limit(tmp_path: Path) -> None:
+def test_past_runs_take_precedence_over_the_time_limit(tmp_path: Path) -> None:
     rig = after_runs_of(3 * HOUR, tmp_path)
     submit(rig)
     row = rig.row("9")
@@ -50,7 +50,7 @@ def test_past_runs_come_before_the_time_limit(tmp_path: Path) -> None:
     assert expectation.endswith("from 3 runs of this workload by ann")
 
 
-def test_a_job_that_outruns_them_is_expected_to_run_on(tmp_path: Path) -> None:
+def test_a_job_that_outruns_past_runs_is_expected_to_continue(tmp_path: Path) -> None:
     rig = after_runs_of(3 * HOUR, tmp_path)
     submit(rig)
     rig.port.now += 20 * HOUR
@@ -63,14 +63,14 @@ def test_a_job_that_outruns_them_is_expected_to_run_on(tmp_path: Path) -> None:
     assert rig.row("9")["age_seconds"] == pytest.approx(48 * HOUR, rel=0.01)
 
 
-def test_what_the_user_declares_comes_first(tmp_path: Path) -> None:
+def test_the_users_declaration_takes_precedence(tmp_path: Path) -> None:
     rig = after_runs_of(3 * HOUR, tmp_path)
     submit(rig, COMMENT + ";samples=1000")
     assert rig.row("9")["expected"] is None
     assert rig.row("9")["samples"] == 1000.0
 
 
-def test_what_its_own_loops_show_comes_before_past_runs(tmp_path: Path) -> None:
+def test_a_jobs_own_loops_take_precedence_over_past_runs(tmp_path: Path) -> None:
     rig = after_runs_of(3 * HOUR, tmp_path)
     submit(rig)
     store = rig.controller._store
@@ -79,12 +79,12 @@ def test_what_its_own_loops_show_comes_before_past_runs(tmp_path: Path) -> None:
     assert ", from its training loop" in _expectation(rig.row("9"))
 
 
-@pytest.mark.parametrize("theirs", [True, False])
-def test_without_runs_of_its_own_or_as_the_paper_has_it_the_limit_counts(
-    theirs: bool, tmp_path: Path
+@pytest.mark.parametrize("runs_of_another", [True, False])
+def test_the_time_limit_counts_without_own_runs_or_under_paper_exact(
+    runs_of_another: bool, tmp_path: Path
 ) -> None:
-    rig = after_runs_of(3 * HOUR, tmp_path, user="bob" if theirs else "ann")
-    if not theirs:
+    rig = after_runs_of(3 * HOUR, tmp_path, user="bob" if runs_of_another else "ann")
+    if not runs_of_another:
         config = rig.controller._config
         assert isinstance(config, Config)
         rig.controller.configure(replace(config, plan=replace(config.plan, paper_exact=True)))

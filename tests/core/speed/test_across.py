@@ -27,11 +27,11 @@ def spread(
     return records(3, per_gpu, 8, nodes=2, leaves=leaves, user=UserName(user), **changes)
 
 
-def test_a_shape_measured_on_one_leaf_and_on_two_shows_the_factor() -> None:
+def test_a_shape_measured_on_one_leaf_and_on_two_gives_the_factor() -> None:
     assert measured_across(spread(100.0, 1) + spread(80.0, 2), 3) == {2: pytest.approx(0.8)}
 
 
-def test_too_few_records_show_nothing() -> None:
+def test_too_few_records_give_no_factor() -> None:
     assert measured_across(spread(100.0, 1) + spread(80.0, 2)[:2], 3) == {}
     assert measured_across(spread(80.0, 2), 3) == {}
 
@@ -49,7 +49,7 @@ def test_one_user_of_three_cannot_change_the_factor() -> None:
 
 
 @given(st.floats(1e5, 4e6), st.floats(1e4, 4e6))
-def test_a_bandwidth_across_leaves_is_found_from_its_factor(params: float, rate: float) -> None:
+def test_a_bandwidth_across_leaves_follows_from_its_factor(params: float, rate: float) -> None:
     times = basic_times(theory(params=params), Bandwidth(A, 1e7, 4e6))
     assert times is not None
     factor = theory_across(times, rate, (16, 2), MODEL)
@@ -60,7 +60,7 @@ def test_a_bandwidth_across_leaves_is_found_from_its_factor(params: float, rate:
         assert factor > 0.98 or factor == 0.05
 
 
-def test_speeds_measured_across_leaves_count_as_below_one() -> None:
+def test_speeds_across_leaves_are_converted_to_those_below_one_leaf() -> None:
     knowledge = Knowledge(records=tuple(spread(100.0, 1) + spread(80.0, 2) + spread(80.0, 2)))
     estimate = estimate_of(knowledge)
     assert estimate.across == {1: 1.0, 2: pytest.approx(0.8)}
@@ -82,12 +82,12 @@ def test_a_calibrated_bandwidth_predicts_a_job_that_never_crossed_leaves() -> No
     assert estimate_with(0.0).across == {}
 
 
-def test_what_was_measured_comes_before_what_is_calibrated() -> None:
+def test_measurements_take_precedence_over_calibration() -> None:
     reports = (*spread(100.0, 1), *spread(90.0, 2))
     assert estimate_with(1e6, reports=reports).across[2] == pytest.approx(0.9)
 
 
-def test_other_trainings_slowdowns_predict_this_ones() -> None:
+def test_other_trainings_slowdowns_predict_that_of_a_new_one() -> None:
     """Nobody calibrated across leaves, but a training of the same size has crossed them."""
     spread_records = (
         *spread(100.0, 1, workload=OTHER_WORKLOAD),
@@ -100,6 +100,6 @@ def test_other_trainings_slowdowns_predict_this_ones() -> None:
     assert estimate_of(replace(knowledge, theory=(theory(params=1.0), fits[1]))).across == {}
 
 
-def test_the_paper_knows_no_leaves() -> None:
+def test_paper_exact_ignores_leaves() -> None:
     knowledge = Knowledge(records=tuple(spread(100.0, 1) + spread(80.0, 2)), theory=(theory(),))
     assert estimate_of(knowledge, model=IterationModel(paper_exact=True)).across == {}

@@ -83,7 +83,7 @@ def test_a_record_that_confirms_theory_changes_nothing(
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_two_gpus_on_two_servers_are_not_eight(model: IterationModel) -> None:
+def test_two_gpus_on_two_servers_do_not_predict_eight(model: IterationModel) -> None:
     knowledge_of_two = knowledge(*records(3, 30.0, 2, nodes=2), fits=(theory(),))
     table = estimate_of(knowledge_of_two, model=model).tables[A]
     assert per_gpu(table, 2, 2) == pytest.approx(30.0)
@@ -93,7 +93,7 @@ def test_two_gpus_on_two_servers_are_not_eight(model: IterationModel) -> None:
         assert per_gpu(table, 8, 2) < 0.9 * per_gpu(table, 2, 2)
 
 
-def test_under_paper_exact_they_are() -> None:
+def test_two_gpus_on_two_servers_predict_eight_under_paper_exact() -> None:
     knowledge_of_two = knowledge(*records(3, 30.0, 2, nodes=2), fits=(theory(),))
     table = estimate_of(knowledge_of_two, model=PAPER).tables[A]
     assert per_gpu(table, 8, 2) == per_gpu(table, 2, 2) == pytest.approx(30.0)
@@ -107,7 +107,7 @@ def test_sensitivity_is_one_gpu_over_one_on_each_of_two_servers(model: Iteration
     assert rho == pytest.approx(theory_ratio)
 
 
-def test_a_slow_network_slows_what_uses_it_and_nothing_else() -> None:
+def test_a_slow_network_slows_only_shapes_that_use_it() -> None:
     model = IterationModel(communication=Communication.SWITCHED)
     plain = estimate_of(knowledge(fits=(theory(),)), model=model).tables[A]
     slow = records(3, 0.5 * per_gpu(plain, 2, 2), 2, nodes=2)
@@ -116,7 +116,7 @@ def test_a_slow_network_slows_what_uses_it_and_nothing_else() -> None:
     assert per_gpu(table, 16, 2) < 0.65 * per_gpu(plain, 16, 2)
 
 
-def test_the_network_is_found_without_calibration() -> None:
+def test_the_network_speed_is_found_without_calibration() -> None:
     """What three shapes imply about an unmeasured network predicts the speed of others."""
     model = IterationModel(communication=Communication.SWITCHED)
     for b_net in (1.5e6, 4e6, 4e7):
@@ -136,7 +136,7 @@ def _records(rate: float, gpus: int, nodes: int) -> list[ThroughputRecord]:
     return records(3, rate, gpus, nodes=nodes)
 
 
-def test_an_estimate_is_the_surer_the_more_and_the_nearer_was_measured() -> None:
+def test_an_estimate_is_surer_with_more_and_nearer_measurements() -> None:
     def width(*observations: ThroughputRecord, is_calibrated: bool = True) -> float:
         knowledge_of_width = knowledge(*observations, fits=(theory(),))
         if not is_calibrated:
@@ -156,7 +156,7 @@ def test_an_estimate_is_the_surer_the_more_and_the_nearer_was_measured() -> None
     assert itself < width(*scattered_records)
 
 
-def test_a_servers_own_record_answers_for_the_shape_and_its_mean_for_others() -> None:
+def test_a_server_uses_its_own_record_and_others_the_mean() -> None:
     slow_at_two = [*records(3, 100.0), *records(3, 100.0, node=N1),
                    *records(3, 90.0, 2), *records(3, 60.0, 2, node=N1)]  # fmt: skip
     estimate = estimate_of(knowledge(*slow_at_two, fits=(theory(),)))
@@ -193,7 +193,7 @@ any_record = st.builds(
 
 
 @given(st.lists(any_record, max_size=60), st.booleans(), st.sampled_from([*MODELS, PAPER]))
-def test_whatever_is_reported_every_shape_has_a_speed(
+def test_every_shape_has_a_speed_whatever_is_reported(
     reports: list[ThroughputRecord], has_fit: bool, model: IterationModel
 ) -> None:
     reported_knowledge = knowledge(*reports, fits=(theory(),) if has_fit else ())
@@ -205,13 +205,13 @@ def test_whatever_is_reported_every_shape_has_a_speed(
                 assert 0.0 < low <= per_gpu(table, gpus, nodes) <= high
 
 
-def test_workloads_of_nothing_have_a_speed() -> None:
+def test_unmeasured_workloads_have_a_speed() -> None:
     estimate = estimate_of(Knowledge())
     assert all(per_gpu(t, *shape) > 0 for t in estimate.tables.values() for shape in SHAPES)
     assert RESNET
 
 
-def test_a_new_version_of_a_program_starts_from_the_old_ones_figures_with_less_weight() -> None:
+def test_a_new_version_of_a_program_inherits_figures_with_less_weight() -> None:
     old, new = WorkloadName("u/j/s.sh@12+aa"), WorkloadName("u/j/s.sh@12+bb")
     before = [record(50.0, 2, nodes=2, workload=old) for _ in range(9)]
     fits = (theory(workload=old),)

@@ -59,7 +59,7 @@ def table(knowledge: Knowledge, model: IterationModel) -> ThroughputTable:
     st.sampled_from([1e6, 2.5e6]),
     st.sampled_from([(2, 2), (4, 2), (16, 2)]),
 )
-def test_a_new_training_spreads_as_the_network_carries_others(
+def test_a_new_training_spreads_as_well_as_the_network_carries_others(
     form: Communication, params: float, shape: tuple[int, int]
 ) -> None:
     model = IterationModel(communication=form)
@@ -75,7 +75,7 @@ def test_a_new_training_spreads_as_the_network_carries_others(
         assert speed == pytest.approx(theory_per_gpu(times, *spread_shape, model), rel=0.02)
 
 
-def test_a_servers_links_say_nothing_about_the_network() -> None:
+def test_links_within_a_server_say_nothing_about_the_network() -> None:
     model = IterationModel()
     other_theory = theory(workload=OTHER_WORKLOAD, params=3e6)
     knowledge = Knowledge(
@@ -86,7 +86,7 @@ def test_a_servers_links_say_nothing_about_the_network() -> None:
     assert table(knowledge, model).source_of(2, 2) == "assumed"
 
 
-def test_estimates_name_where_the_bandwidth_is_from() -> None:
+def test_estimates_name_the_source_of_the_bandwidth() -> None:
     model = IterationModel()
     other_theory = theory(workload=OTHER_WORKLOAD, params=3e6)
     knowledge = Knowledge(
@@ -97,19 +97,19 @@ def test_estimates_name_where_the_bandwidth_is_from() -> None:
     assert table(knowledge, model).source_of(1, 1) == "theory, 4 records"
 
 
-def test_what_was_calibrated_goes_before() -> None:
+def test_calibration_takes_precedence() -> None:
     model = IterationModel()
     other_theory = theory(workload=OTHER_WORKLOAD, params=3e6)
-    mine = (Bandwidth(A, 1e9, 1e9),)
+    calibrated = (Bandwidth(A, 1e9, 1e9),)
     knowledge = Knowledge(
         records=tuple(link_records(other_theory, model, (2, 2))), theory=(theory(), other_theory)
     )
-    only_calibrated = Knowledge(theory=(theory(),), bandwidth=mine)
-    estimate = table(replace(knowledge, bandwidth=mine), model)
+    only_calibrated = Knowledge(theory=(theory(),), bandwidth=calibrated)
+    estimate = table(replace(knowledge, bandwidth=calibrated), model)
     assert per_gpu(estimate, 2, 2) == per_gpu(table(only_calibrated, model), 2, 2)
 
 
-def test_the_paper_infers_nothing() -> None:
+def test_paper_exact_infers_nothing() -> None:
     model = IterationModel(paper_exact=True)
     other_theory = theory(workload=OTHER_WORKLOAD, params=3e6)
     knowledge = Knowledge(
@@ -119,7 +119,7 @@ def test_the_paper_infers_nothing() -> None:
     assert per_gpu(table(knowledge, model), 2, 2) == per_gpu(table(alone, model), 2, 2)
 
 
-def test_one_users_many_lies_are_one_vote() -> None:
+def test_many_lies_of_one_user_are_one_vote() -> None:
     model = IterationModel()
     honest = [theory(workload=WorkloadName(user), params=3e6) for user in (ANN, BOB)]
     lies = [theory(workload=WorkloadName(f"lie{i}"), params=3e12) for i in range(20)]
@@ -150,7 +150,7 @@ def test_shapes_of_another_batch_imply_nothing() -> None:
 
 
 def test_speeds_that_no_bandwidth_explains_imply_none() -> None:
-    """For example as fast on two servers as alone, slower than any network, or out of bounds."""
+    """Examples: as fast on two servers as on one, slower than any network, or out of bounds."""
     model = IterationModel(communication=Communication.SWITCHED)
     for rate in (100.0, 99.5, 5000.0, 1e-3, 1e-12, 1e300):
         records = tuple(record(rate, 2, nodes=2) for _ in range(3))

@@ -52,14 +52,14 @@ def test_records_weigh_half_after_a_half_life() -> None:
     ] == pytest.approx(100.0)
 
 
-def test_in_the_papers_tables_a_line_between_two_measured_counts() -> None:
+def test_paper_tables_interpolate_between_two_measured_counts() -> None:
     two_counts = knowledge(*records(3, 100.0, 2), *records(3, 80.0, 6), fits=(theory(),))
     table = estimate_of(two_counts, model=PAPER).tables[A]
     assert [table.aggregated[n] for n in (2, 3, 4, 5, 6)] == pytest.approx([100, 95, 90, 85, 80])
     assert table.source_of(3, 1) == "type, 6 records of neighbours"
 
 
-def test_between_two_measured_counts_theory_by_a_line_of_their_ratios() -> None:
+def test_theory_is_scaled_by_interpolated_ratios_between_measured_counts() -> None:
     plain = estimate_of(knowledge(fits=(theory(),))).tables[A].aggregated
     two_counts = knowledge(
         *records(3, plain[2], 2), *records(3, 0.8 * plain[6], 6), fits=(theory(),)
@@ -70,7 +70,7 @@ def test_between_two_measured_counts_theory_by_a_line_of_their_ratios() -> None:
     assert table.source_of(3, 1) == "type, 6 records of neighbours"
 
 
-def test_in_the_papers_tables_theory_at_the_scale_of_measured_counts() -> None:
+def test_paper_tables_scale_theory_to_measured_counts() -> None:
     plain = estimate_of(knowledge(fits=(theory(),)), model=PAPER).tables[A].aggregated
     one_count = knowledge(*records(3, 0.8 * plain[2], 2), fits=(theory(),))
     table = estimate_of(one_count, model=PAPER).tables[A]
@@ -81,7 +81,7 @@ def test_in_the_papers_tables_theory_at_the_scale_of_measured_counts() -> None:
     assert table.distributed[2] == pytest.approx(0.8 * spread[2])
 
 
-def test_in_the_papers_tables_the_nearest_measured_count_gives_the_scale() -> None:
+def test_paper_tables_take_the_scale_of_the_nearest_measured_count() -> None:
     plain = estimate_of(knowledge(fits=(theory(),)), model=PAPER).tables[A].aggregated
     two_counts = knowledge(
         *records(3, 0.9 * plain[2], 2), *records(3, 0.6 * plain[4], 4), fits=(theory(),)
@@ -102,14 +102,14 @@ def test_theory_is_equations_1_to_5(model: IterationModel) -> None:
     assert table.source_of(4, 1) == table.source_of(8, 2) == "theory, 4 records"
 
 
-def test_a_single_gpu_waits_for_nobody() -> None:
+def test_a_single_gpu_does_not_communicate() -> None:
     for model, update in ((IterationModel(), 0.01), (PAPER, 0.0)):
         table = estimate_of(knowledge(fits=(theory(w_cache=0.05),)), model=model).tables[A]
         assert table.aggregated[1] == pytest.approx(10 / (0.09 + update))
         assert table.aggregated[8] == pytest.approx(10 / (0.04 + update + 0.1 * 7 / 8 + 0.05))
 
 
-def test_inference_has_data_and_forward_alone() -> None:
+def test_inference_has_only_data_and_forward_time() -> None:
     fit = theory(inference=True, t_b=0.0, t_u=0.0)
     table = estimate_of(Knowledge(theory=(fit,))).tables[A]
     assert list(table.aggregated.values()) == pytest.approx([10 / 0.04] * 8)
@@ -117,7 +117,7 @@ def test_inference_has_data_and_forward_alone() -> None:
 
 
 @pytest.mark.parametrize("model", [IterationModel(), PAPER, SWITCH_MODEL])
-def test_without_bandwidth_only_one_gpu_is_theory(model: IterationModel) -> None:
+def test_theory_without_bandwidth_covers_only_one_gpu(model: IterationModel) -> None:
     times_only = Knowledge(theory=(theory(),))
     table = estimate_of(times_only, assumed_sensitivity=2.0, model=model).tables[A]
     assert table.source_of(1, 1) == "theory, 4 records"
@@ -127,7 +127,7 @@ def test_without_bandwidth_only_one_gpu_is_theory(model: IterationModel) -> None
     assert 0.8 * one_gpu < per_gpu(table, 8, 1) <= one_gpu
 
 
-def test_what_is_assumed_of_spreading_holds_whatever_hides() -> None:
+def test_the_assumed_sensitivity_holds_for_any_overlap() -> None:
     for sensitivity in (1.02, 1.1, 1.3, 3.0):
         for exposure in (0.0, 0.2, 1.0):
             model = IterationModel(exposure)
@@ -137,7 +137,7 @@ def test_what_is_assumed_of_spreading_holds_whatever_hides() -> None:
             assert ratio == pytest.approx(sensitivity)
 
 
-def test_the_operators_bandwidth_goes_before_the_measured() -> None:
+def test_the_operators_bandwidth_takes_precedence_over_the_measured_one() -> None:
     given_by_operator = (Bandwidth(A, 1e9, 1e9),)
     table = estimate_of(knowledge(fits=(theory(),)), bandwidth=given_by_operator).tables[A]
     assert table.distributed[2] == pytest.approx(10 / (0.05 + 0.05 + 0.2 * 0.001))
@@ -150,7 +150,7 @@ def test_the_ring_counts_gpus_and_servers() -> None:
     assert table.distributed[2] == pytest.approx(10 / (0.05 + 0.25 * 2 * 7 / 8 * sqrt(2 / 2)))
 
 
-def test_a_cpu_that_nobody_measured_is_slower_than_a_gpu_and_the_other_way_round() -> None:
+def test_an_unmeasured_cpu_is_slower_than_a_gpu_and_vice_versa() -> None:
     nodes = (*NODES, Node(NodeName("n3"), CPU, 2, 2))
 
     def alone(node: str, per_gpu: float) -> dict[GpuType, float]:
@@ -168,7 +168,7 @@ def test_a_cpu_that_nobody_measured_is_slower_than_a_gpu_and_the_other_way_round
     assert alone("n3", 10.0) == pytest.approx({A: 50.0, B: 50.0, CPU: 10.0})
 
 
-def test_of_a_type_without_anything_other_types_tell() -> None:
+def test_a_type_without_measurements_uses_those_of_other_types() -> None:
     estimate = estimate_of(knowledge(*records(3, 70.0, 2), fits=(theory(),)))
     assert estimate.tables[B].aggregated[1] == pytest.approx(70.0)
     assert estimate.tables[B].source_of(1, 1) == "theory from a100, 4 records"
@@ -176,7 +176,7 @@ def test_of_a_type_without_anything_other_types_tell() -> None:
     assert estimate_of(Knowledge()).tables[B].aggregated[1] == pytest.approx(1.0)
 
 
-def test_in_the_papers_tables_spread_runs_tell_of_their_number_of_servers_alone() -> None:
+def test_paper_tables_use_spread_runs_for_their_number_of_servers_only() -> None:
     spread_and_packed = knowledge(
         *records(3, 30.0, 8, nodes=2), *records(3, 90.0, 8), fits=(theory(),)
     )
@@ -186,18 +186,18 @@ def test_in_the_papers_tables_spread_runs_tell_of_their_number_of_servers_alone(
     assert table.source_of(8, 2) == "type, 3 records"
 
 
-def test_a_server_answers_with_its_ratio_to_the_type() -> None:
+def test_a_server_has_its_ratio_to_the_type() -> None:
     uneven_servers = knowledge(*records(3, 100.0), *records(3, 50.0, node=N1))
     factors = estimate_of(uneven_servers).server_factor
     assert factors == {"n0": pytest.approx(100 / 75), "n1": pytest.approx(50 / 75)}
 
 
-def test_a_server_with_few_records_is_as_its_type() -> None:
+def test_a_server_with_few_records_counts_as_average() -> None:
     few_records = knowledge(*records(3, 100.0), *records(2, 50.0, node=N1))
     assert set(estimate_of(few_records).server_factor) == {"n0"}
 
 
-def test_a_slow_server_does_not_blame_those_it_was_spread_with() -> None:
+def test_a_slow_server_is_not_blamed_on_those_it_was_spread_with() -> None:
     alone = [*records(3, 100.0), *records(3, 60.0, node=N1)]
     spread = records(9, 50.0, 2, nodes=2) + records(9, 50.0, 2, nodes=2, node=N1)
     before, after = estimate_of(knowledge(*alone)), estimate_of(knowledge(*alone, *spread))
@@ -234,7 +234,7 @@ any_record = st.builds(
 
 
 @given(st.lists(any_record, max_size=40), st.booleans(), st.integers(1, 4))
-def test_every_shape_has_an_answer_within_what_was_measured(
+def test_every_shape_has_an_answer_within_the_measured_range(
     reports: list[ThroughputRecord], has_fit: bool, min_records: int
 ) -> None:
     reported_knowledge = knowledge(*reports, fits=(theory(),) if has_fit else ())
@@ -257,7 +257,7 @@ def test_every_shape_has_an_answer_within_what_was_measured(
 
 
 @given(st.lists(any_record, max_size=40))
-def test_the_order_of_records_means_nothing(reports: list[ThroughputRecord]) -> None:
+def test_the_order_of_records_does_not_matter(reports: list[ThroughputRecord]) -> None:
     estimate, reversed_estimate = (
         estimate_of(knowledge(*reports)),
         estimate_of(knowledge(*reversed(reports))),

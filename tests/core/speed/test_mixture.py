@@ -74,18 +74,18 @@ def test_few_values_of_one_mode_seldom_look_like_two(count: int) -> None:
         assert mixture.mean == pytest.approx(float(np.maximum(seconds, 0.0).mean()), rel=0.05)
 
 
-def test_a_long_tail_is_no_second_mode() -> None:
+def test_a_long_tail_is_not_a_second_mode() -> None:
     seconds = np.random.default_rng(1).lognormal(np.log(0.01), 0.4, 5000)
     assert fit_bins(histogram(seconds)).p_cache == 1.0
 
 
-def test_rare_loads_are_a_mode_of_their_own() -> None:
+def test_rare_loads_are_a_separate_mode() -> None:
     mixture = fit_bins({90: 990.0, 130: 10.0})
     assert mixture.p_cache == pytest.approx(0.99)
     assert mixture.mu_load == pytest.approx(float(bin_centers([130])[0]))
 
 
-def test_nothing_and_one_value() -> None:
+def test_no_value_or_one_value_is_one_mode() -> None:
     assert fit_bins({}) == Mixture(1.0, 0.0, 0.0)
     single = fit_bins({100: 3.0})
     assert (single.p_cache, single.mu_cache) == pytest.approx((1.0, float(bin_centers([100])[0])))
@@ -98,7 +98,7 @@ def test_old_records_weigh_less() -> None:
     assert fit(seconds, np.array([100.0, 10.0])).p_cache == pytest.approx(10 / 11)
 
 
-def test_each_time_belongs_to_the_mode_it_is_in() -> None:
+def test_each_time_belongs_to_its_own_mode() -> None:
     mixture = fit_bins({90: 60.0, 130: 40.0})
     assert mixture.share_cache(bin_centers([90, 130])) == pytest.approx([1.0, 0.0], abs=1e-6)
     assert Mixture(1.0, 0.5, 0.1).share_cache(bin_centers([90, 130])).tolist() == [1.0, 1.0]
@@ -106,7 +106,7 @@ def test_each_time_belongs_to_the_mode_it_is_in() -> None:
 
 @example(bins={0: 1e9, 1: 1e9, 250: 1e-9})
 @given(st.dictionaries(st.integers(0, 288), st.floats(1e-6, 1e9), max_size=40))
-def test_whatever_is_reported_gives_finite_figures(bins: dict[int, float]) -> None:
+def test_any_report_gives_finite_figures(bins: dict[int, float]) -> None:
     mixture = fit_bins(bins)
     figures = (
         mixture.p_cache,
@@ -123,7 +123,7 @@ def test_whatever_is_reported_gives_finite_figures(bins: dict[int, float]) -> No
         )
 
 
-def test_bins_are_those_of_the_profiler() -> None:
+def test_bins_equal_those_of_the_profiler() -> None:
     series = pytest.importorskip("hops_profiler.timing.series")
     assert (series.BINS_PER_DECADE, series.MIN_TIME) == (BINS_PER_DECADE, SMALLEST_SECONDS)
     assert bin_centers([100])[0] == pytest.approx(SMALLEST_SECONDS * 10 ** (100.5 / 24))

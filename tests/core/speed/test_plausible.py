@@ -61,13 +61,13 @@ def test_a_faked_speed_gains_no_more_than_was_ever_measured(factor: float) -> No
 
 
 @pytest.mark.parametrize(("gpus", "nodes"), [(8, 1), (8, 2)])
-def test_several_gpus_count_for_hardly_more_than_as_many_single_ones(gpus: int, nodes: int) -> None:
+def test_several_gpus_count_for_little_more_than_as_many_single_ones(gpus: int, nodes: int) -> None:
     """Believed up to 3.1 times the speed for each GPU, a liar's jobs ended 1.34 times sooner."""
     tables = tables_from(("a0", 1, 1, 10.0), ("a0", gpus, nodes, 1e6))
     assert per_gpu(tables[A], gpus, nodes) <= 1.1 * tables[A].aggregated[1] * 1.001
 
 
-def test_what_was_measured_for_real_is_left_as_it_is() -> None:
+def test_real_measurements_are_left_unchanged() -> None:
     """Language model with batch 5 (Gavel): steps/s per GPU on V100 and P100."""
     tables = {
         V: ThroughputTable({1: 109.2, 2: 92.9, 4: 31.7, 8: 87.3}, {2: 20.2}),

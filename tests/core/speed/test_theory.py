@@ -23,7 +23,7 @@ def theory_of(*records: PhaseRecord, half_life: float = 7 * DAY) -> Theory:
     return theory
 
 
-def test_one_process_tells_all() -> None:
+def test_one_process_gives_all_basic_times() -> None:
     theory = theory_of(process())
     assert (theory.t_f, theory.t_b, theory.t_u) == pytest.approx((0.02, 0.05, 0.01))
     assert (theory.p_cache, theory.mu_cache) == pytest.approx((1.0, 0.016))
@@ -36,7 +36,7 @@ def test_data_times_are_stretched_to_their_exact_mean() -> None:
     assert theory_of(process(data_seconds=exact)).mu_cache == pytest.approx(exact / 100)
 
 
-def test_computing_is_taken_from_processes_that_ran_alone() -> None:
+def test_compute_times_come_from_processes_that_ran_alone() -> None:
     theory = theory_of(process("1"), process("2", world=4, t_b=0.09, t_w=0.01, iterations=10_000,
                                          data_bins={100: 10_000}, data_seconds=160.0,
                                          backward_by_data={100: 1000.0}))  # fmt: skip
@@ -45,12 +45,12 @@ def test_computing_is_taken_from_processes_that_ran_alone() -> None:
     assert theory.iterations == 10_100
 
 
-def test_where_none_ran_alone_the_smallest_run_tells() -> None:
+def test_compute_times_come_from_the_smallest_run_if_none_ran_alone() -> None:
     theory = theory_of(process("1", world=2, t_b=0.06), process("2", world=4, t_b=0.09))
     assert theory.t_b == pytest.approx(0.06)
 
 
-def test_waits_are_told_apart_by_where_the_data_came_from() -> None:
+def test_waits_are_separated_by_the_source_of_the_data() -> None:
     two_modes: dict[str, Any] = {"data_bins": {80: 60, 120: 40}, "data_seconds": 8.0}
     theory = theory_of(
         process("1", **two_modes, backward_by_data={80: 3.0, 120: 2.0}),
@@ -60,7 +60,7 @@ def test_waits_are_told_apart_by_where_the_data_came_from() -> None:
     assert (theory.w_cache, theory.w_load) == pytest.approx((0.002, 0.03), abs=1e-4)
 
 
-def test_a_gpus_clock_knows_one_wait_for_both() -> None:
+def test_device_clocks_give_one_wait_for_both_sources() -> None:
     two_modes: dict[str, Any] = {"data_bins": {80: 60, 120: 40}, "data_seconds": 8.0}
     theory = theory_of(process("2", world=2, on_device=True, t_w=0.004, **two_modes))
     assert (theory.w_cache, theory.w_load) == pytest.approx((0.004, 0.004))
@@ -73,7 +73,7 @@ def test_old_processes_weigh_less() -> None:
     )
 
 
-def test_another_batch_size_is_not_mixed_in() -> None:
+def test_other_batch_sizes_are_not_mixed_in() -> None:
     older = process("1", at=NOW - 1.0, batch_size=64.0, t_f=0.2)
     assert theory_of(older, process("2")).t_f == pytest.approx(0.02)
     assert theory_of(process("1", at=NOW - 1.0), process("2", batch_size=64.0)).batch_size == 64.0
@@ -90,11 +90,11 @@ def test_inference_has_no_backward_pass() -> None:
 @pytest.mark.parametrize(
     "changes", [{"batch_size": 0.0}, {"t_f": 0.0, "t_b": 0.0}, {"t_f": 1e-300, "t_b": 0.0}]
 )
-def test_what_tells_no_throughput_is_no_theory(changes: dict[str, Any]) -> None:
+def test_records_without_a_throughput_give_no_theory(changes: dict[str, Any]) -> None:
     assert fit_theory([process(**changes)], DAY) is None
 
 
-def test_nothing_is_no_theory() -> None:
+def test_no_records_give_no_theory() -> None:
     assert fit_theory([], DAY) is None
 
 
@@ -107,7 +107,7 @@ def test_communication_needs_parameters_and_bandwidth() -> None:
     assert (times.params, times.b_link, times.b_net) == (1e6, 1e7, 4e6)
 
 
-def test_one_gpu_alone_needs_neither() -> None:
+def test_a_single_gpu_needs_neither() -> None:
     assert alone(theory(params=0.0, w_cache=5.0)) == pytest.approx(100.0)
     two_modes = theory(p_cache=0.5, mu_load=0.12)
     assert alone(two_modes) == pytest.approx(10 / (0.5 * 0.1 + 0.5 * 0.2))
@@ -125,7 +125,7 @@ some_bins = st.dictionaries(st.integers(0, 288), st.integers(1, 10**6), min_size
     batch=st.floats(1e-6, 1e7),
     on_device=st.booleans(),
 )
-def test_no_report_that_was_believed_breaks_the_fit(
+def test_no_accepted_report_breaks_the_fit(
     bins: dict[int, int], seconds: float, world: int, t_w: float, batch: float, on_device: bool
 ) -> None:
     record = process(

@@ -55,11 +55,11 @@ def test_one_gpu_does_not_communicate() -> None:
     assert communication_seconds(TIMES, 1, 1) == 0.0
 
 
-def test_gpus_of_one_server_talk_in_a_ring_over_the_link() -> None:
+def test_gpus_of_one_server_communicate_in_a_ring_over_the_link() -> None:
     assert communication_seconds(TIMES, 4, 1) == 100.0 / 50.0 * 3 / 4
 
 
-def test_several_servers_talk_over_the_network_whatever_their_number() -> None:
+def test_several_servers_communicate_over_the_network_whatever_their_number() -> None:
     assert communication_seconds(TIMES, 4, 2) == 100.0 / 20.0
     assert communication_seconds(TIMES, 16, 4) == 100.0 / 20.0
 
@@ -93,7 +93,7 @@ def test_the_exposed_share_of_communication_is_a_setting() -> None:
     )
 
 
-def test_two_modes_of_data_loading_are_weighted_each_with_its_own_wait() -> None:
+def test_the_two_modes_of_data_loading_are_weighted_with_their_own_waits() -> None:
     two_modes = replace(
         TIMES,
         pattern=Pattern.SERIAL,
@@ -106,7 +106,7 @@ def test_two_modes_of_data_loading_are_weighted_each_with_its_own_wait() -> None
     assert theory_per_gpu(two_modes, 1, 1) == pytest.approx(32 / expected)
 
 
-def test_the_theory_as_a_table_answers_like_the_theory() -> None:
+def test_the_theory_as_a_table_equals_the_theory() -> None:
     table = theory_table(TIMES, 8)
     assert [per_gpu(table, n, 1) for n in range(1, 9)] == [
         theory_per_gpu(TIMES, n, 1) for n in range(1, 9)
@@ -114,20 +114,20 @@ def test_the_theory_as_a_table_answers_like_the_theory() -> None:
     assert per_gpu(table, 12, 3) == theory_per_gpu(TIMES, 12, 3)
 
 
-def test_between_two_counts_linear_outside_the_nearest() -> None:
+def test_counts_are_interpolated_and_clamped_outside() -> None:
     table = {2: 100.0, 4: 80.0}
     assert [interpolate(table, n) for n in (1, 2, 3, 4, 9)] == [100.0, 100.0, 90.0, 80.0, 80.0]
 
 
 @given(st.dictionaries(st.integers(1, 64), st.floats(0.1, 1e6), min_size=1), st.integers(1, 80))
-def test_a_look_up_lies_between_its_neighbours(table: dict[int, float], count: int) -> None:
+def test_a_value_lies_between_its_neighbours(table: dict[int, float], count: int) -> None:
     counts_up_to = [n for n in table if n <= count] or [min(table)]
     counts_from = [n for n in table if n >= count] or [max(table)]
     low, high = sorted((table[max(counts_up_to)], table[min(counts_from)]))
     assert low * (1 - 1e-12) <= interpolate(table, count) <= high * (1 + 1e-12)
 
 
-def test_one_server_is_read_by_gpus_and_several_by_servers() -> None:
+def test_one_server_is_looked_up_by_gpus_and_several_by_servers() -> None:
     table = JOB.throughput[V100]
     assert per_gpu(table, 2, 1) == 90.0
     assert per_gpu(table, 2, 2) == per_gpu(table, 16, 2) == 50.0

@@ -53,7 +53,7 @@ def ratio(knowledge: Knowledge, workload: str = "new", **settings: object) -> fl
     return tables[A].aggregated[1] / tables[B].aggregated[1]
 
 
-def test_a_new_workload_is_expected_to_be_as_much_faster_as_others_are() -> None:
+def test_a_new_workload_is_expected_to_gain_as_others_do() -> None:
     knowledge = Knowledge(records=(*runs_on_both("u", "ann", 3.0), *runs_on_both("v", "bob", 3.0)))
     assert ratio(knowledge) == pytest.approx(3.0)
     assert ratio(Knowledge()) == pytest.approx(1.0)
@@ -71,26 +71,26 @@ def test_a_workload_measured_on_one_type_is_scaled_to_the_others() -> None:
     assert tables[A].aggregated[1] == pytest.approx(150.0)
 
 
-def test_its_own_measurements_count_more_than_others() -> None:
+def test_a_workloads_own_measurements_outweigh_those_of_others() -> None:
     knowledge = Knowledge(
         records=(*runs_on_both("u", "ann", 3.0), *runs_on_both("new", "bob", 1.5))
     )
     assert ratio(knowledge) == pytest.approx(1.5)
 
 
-def test_basic_times_count_where_nothing_else_was_measured() -> None:
+def test_basic_times_count_if_nothing_else_was_measured() -> None:
     slow = replace(theory(gpu_type=B), t_f=0.12, t_b=0.3, t_u=0.06, mu_cache=0.02)
     fits: tuple[Theory, ...] = (theory(), slow)
     assert type_speeds(Knowledge(theory=fits), [RESNET])[B] == pytest.approx(0.2, rel=0.1)
 
 
-def test_the_paper_compares_no_types() -> None:
+def test_paper_exact_compares_no_types() -> None:
     knowledge = Knowledge(records=tuple(runs_on_both("u", "ann", 3.0)))
     assert ratio(knowledge, model=PAPER) == pytest.approx(1.0)
 
 
 @given(st.floats(1e-6, 1e6), st.lists(st.floats(2.0, 2.5), min_size=2, max_size=4))
-def test_one_user_among_three_cannot_move_it_beyond_the_others(
+def test_one_user_of_three_cannot_move_the_ratio_beyond_the_others(
     lie: float, honest: list[float]
 ) -> None:
     records = [r for n, x in enumerate(honest) for r in runs_on_both(f"w{n}", f"user{n}", x)]
@@ -107,7 +107,7 @@ def test_one_user_among_three_cannot_move_it_beyond_the_others(
         max_size=12,
     )
 )  # fmt: skip
-def test_whatever_is_reported_a_type_has_a_usable_speed(
+def test_a_type_has_a_usable_speed_whatever_is_reported(
     reports: list[tuple[str, str, GpuType, float]],
 ) -> None:
     records = [r for name, user, kind, speed in reports for r in runs(name, user, kind, speed)]

@@ -26,7 +26,7 @@ item = st.one_of(
 
 
 @given(st.lists(item, max_size=4).map(",".join))
-def test_names_are_those_of_clustershell(text: str) -> None:
+def test_names_equal_those_of_clustershell(text: str) -> None:
     assert sorted(node_names(text)) == sorted(NodeSet(text))
 
 
@@ -46,7 +46,7 @@ def test_names_are_those_of_clustershell(text: str) -> None:
         "@all",
     ],
 )
-def test_a_job_whose_list_is_none_fits_no_node(text: str) -> None:
+def test_a_job_with_an_invalid_list_fits_no_node(text: str) -> None:
     cpu_start = time.process_time()
     assert read_script_options(f"hops:asks|nodes:{text}").nodes in (frozenset(), {text})
     assert time.process_time() - cpu_start < 5.0
@@ -61,5 +61,5 @@ def test_names_with_several_numbers_take_no_longer() -> None:
 
 
 @given(st.text("n1290[],._:+-a", max_size=20))
-def test_no_text_ends_the_reading(text: str) -> None:
+def test_any_text_is_parsed_without_a_crash(text: str) -> None:
     read_script_options(f"hops:asks|nodes:{text}")

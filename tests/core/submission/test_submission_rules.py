@@ -68,7 +68,7 @@ def rules(words: str = "", site: SiteMemory = COUNTED_MEMORY, **fields: object) 
     return rules_of(job(words, **fields), NODES, site, 2)
 
 
-def test_equal_sets_of_nodes_are_one_from_tick_to_tick() -> None:
+def test_equal_sets_of_nodes_are_one_object_across_ticks() -> None:
     """Caches keyed by rules compare them: 15,000 sets of 5,000 names took four seconds."""
     first, second = (rules("type:a100") for _ in range(2))
     assert first.nodes == {"n0", "n2"}
@@ -82,7 +82,7 @@ def test_equal_sets_of_nodes_are_one_from_tick_to_tick() -> None:
     assert third.nodes is fourth.nodes
 
 
-def test_the_word_of_the_submit_plugin_is_read() -> None:
+def test_the_admin_comment_of_the_submit_plugin_is_parsed() -> None:
     word = (
         "shape:even|per_node:4|counted:yes|tasks:1/2|cores:24/4|memory:7000|exclusive:yes"
         "|signal:steps:USR2|type:a100|gres:VRAM:12G,nvme:1|disk:500|nodes:n[0-1],m3"
@@ -104,7 +104,7 @@ def test_the_word_of_the_submit_plugin_is_read() -> None:
 
 
 @given(st.text(alphabet="hops:ak|e/1[2]-x ", max_size=60))
-def test_any_admin_comment_is_read(text: str) -> None:
+def test_any_admin_comment_is_parsed(text: str) -> None:
     read_script_options(text)
     read_script_options(f"hops:asks|shape:{text}|per_node:{text}|tasks:{text}|nodes:{text}")
     assert read_script_options("words of an administrator") == NO_OPTIONS
@@ -124,16 +124,16 @@ def test_any_admin_comment_is_read(text: str) -> None:
         ("a100&", None),
     ],
 )
-def test_features_name_the_nodes(constraint: str, node_names: set[str] | None) -> None:
+def test_features_select_the_nodes(constraint: str, node_names: set[str] | None) -> None:
     assert rules(features=constraint).nodes == node_names
 
 
 @given(st.text(alphabet="ab&,|()[] ", max_size=12))
-def test_every_constraint_is_read(text: str) -> None:
+def test_every_constraint_is_parsed(text: str) -> None:
     assert all(holds(alternative, {"a"}) in (True, False) for alternative in alternatives(text))
 
 
-def test_types_nodes_and_other_gres_name_the_nodes() -> None:
+def test_types_nodes_and_other_gres_select_the_nodes() -> None:
     assert rules().nodes is None
     assert rules("type:v100").nodes == {"n1"}
     assert rules("nodes:n[1-2]").nodes == {"n1", "n2"}
@@ -147,7 +147,7 @@ def test_types_nodes_and_other_gres_name_the_nodes() -> None:
     assert gres_count("7") == 7
 
 
-def test_memory_by_the_core_is_of_the_cores_that_are_asked_for() -> None:
+def test_memory_per_core_counts_the_requested_cores() -> None:
     """Slurm's figure is that of the last placement, with fewer cores and more memory for each."""
     capped_rules = rules("cores:16/1|per_core:100", memory_mb_per_cpu=Fraction(200))
     assert (capped_rules.cores_per_gpu, capped_rules.memory_mb_per_gpu) == (8, 1600)
@@ -155,7 +155,7 @@ def test_memory_by_the_core_is_of_the_cores_that_are_asked_for() -> None:
     assert rules(memory_mb_per_cpu=Fraction(100)).memory_mb_per_gpu == 200  # two cores by default
 
 
-def test_cores_are_as_asked_and_at_most_a_gpus_part_of_its_node() -> None:
+def test_cores_are_as_requested_and_at_most_the_gpus_share_of_the_node() -> None:
     assert rules().cores_per_gpu == 2
     assert rules("cores:6/1").cores_per_gpu == 6
     assert rules("cores:40/1").cores_per_gpu == 8
@@ -182,14 +182,14 @@ def test_cores_are_as_asked_and_at_most_a_gpus_part_of_its_node() -> None:
         ("memory:7000", {}, SiteMemory(), 0, 0),
     ],
 )
-def test_memory_is_what_slurm_will_take(
+def test_memory_is_computed_as_slurm_does(
     words: str, fields: dict[str, object], site: SiteMemory, per_gpu: float, per_node: float
 ) -> None:
     memory_rules = rules(words, site, **fields)
     assert (memory_rules.memory_mb_per_gpu, memory_rules.memory_mb_per_node) == (per_gpu, per_node)
 
 
-def test_a_reservation_is_for_those_who_name_it() -> None:
+def test_a_reservation_is_for_jobs_that_name_it() -> None:
     reserved_node = replace(SMALL, reservation="day,night")
     holders = [job(reservation=name) for name in ("", "day", "week")]
     access = Access(Reading(0.0, (BIG, reserved_node), tuple(holders)), {})
@@ -209,26 +209,26 @@ def test_a_reservation_is_for_those_who_name_it() -> None:
 def test_time_min_lets_a_job_end_before_a_reservation(
     words: str, idle_elsewhere: int, open_nodes: set[NodeName]
 ) -> None:
-    mine = replace(job(words), time_limit_seconds=7200.0)
+    limited_job = replace(job(words), time_limit_seconds=7200.0)
     nodes = replace(BIG, reserved_from=3600.0), SMALL
-    access = Access(Reading(0.0, nodes, (mine,)), {BIG.name: 4, SMALL.name: idle_elsewhere})
-    assert access.nodes(mine) == open_nodes
+    access = Access(Reading(0.0, nodes, (limited_job,)), {BIG.name: 4, SMALL.name: idle_elsewhere})
+    assert access.nodes(limited_job) == open_nodes
 
 
 def test_a_run_that_is_cut_short_ends_before_the_reservation() -> None:
     nodes = [replace(BIG, reserved_from=3600.0), SMALL]
-    mine = replace(job("time_min:30"), time_limit_seconds=7200.0)
-    assert shortened_minutes(mine, nodes, 0.0) == 59
-    assert shortened_minutes(mine, nodes, 1750.0) == 30  # never less than it asks for
-    assert shortened_minutes(mine, [SMALL], 0.0) is None
-    assert shortened_minutes(replace(mine, time_limit_seconds=3600.0), nodes, 0.0) is None
-    assert shortened_minutes(replace(mine, time_limit_seconds=None), nodes, 0.0) == 59
-    assert shortened_minutes(replace(mine, options=NO_OPTIONS), nodes, 0.0) is None
+    limited_job = replace(job("time_min:30"), time_limit_seconds=7200.0)
+    assert shortened_minutes(limited_job, nodes, 0.0) == 59
+    assert shortened_minutes(limited_job, nodes, 1750.0) == 30  # never less than it asks for
+    assert shortened_minutes(limited_job, [SMALL], 0.0) is None
+    assert shortened_minutes(replace(limited_job, time_limit_seconds=3600.0), nodes, 0.0) is None
+    assert shortened_minutes(replace(limited_job, time_limit_seconds=None), nodes, 0.0) == 59
+    assert shortened_minutes(replace(limited_job, options=NO_OPTIONS), nodes, 0.0) is None
 
 
-def test_a_gpu_type_that_was_not_asked_for_is_closed() -> None:
-    mine = job("type:v100")
-    assert Access(Reading(0.0, (BIG, SMALL), (mine,)), {}).nodes(mine) == {SMALL.name}
+def test_gpu_types_that_were_not_requested_are_excluded() -> None:
+    typed_job = job("type:v100")
+    assert Access(Reading(0.0, (BIG, SMALL), (typed_job,)), {}).nodes(typed_job) == {SMALL.name}
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_segments_and_switches_become_rules(
     )
 
 
-def test_users_are_told_how_long_a_wish_for_few_switches_counts() -> None:
+def test_users_are_told_how_long_a_switches_request_counts() -> None:
     wishful_job = job("switches:1@3600")
     counts = racks_note(wishful_job, 1.0, has_racks=True)
     assert counts == "--switches=1 counts until it has waited 1:00:00"
@@ -287,7 +287,7 @@ BLOCK_NODES = tuple(
         (SeveralBlocks.NONE, ShapeRule.NODE, (1, 4), (ShapeRule.NODE, None), False),
     ],
 )
-def test_jobs_keep_to_what_slurm_starts_over_several_blocks(
+def test_jobs_use_only_shapes_that_slurm_starts_over_several_blocks(
     several: SeveralBlocks,
     shape: ShapeRule,
     reqs: tuple[int, ...],
@@ -319,7 +319,7 @@ GROUPS = "whole groups of 2 nodes with 4 GPUs each"
         (4, None, (12,), ""),
     ],
 )
-def test_counts_that_make_no_whole_segments_are_named(
+def test_counts_that_do_not_divide_into_segments_are_named(
     per_node: int | None, segment: int | None, reqs: tuple[int, ...], note: str
 ) -> None:
     shape = ShapeRule.EVEN if per_node else ShapeRule.ANY

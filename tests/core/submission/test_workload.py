@@ -28,7 +28,7 @@ def job(**changes: Any) -> JobReading:
     return JobReading(**values | changes)
 
 
-def test_user_job_name_and_script_name_it() -> None:
+def test_user_job_name_and_script_identify_a_workload() -> None:
     assert workload_of(job()) == "alice/resnet/train.sh@3f9a1c2e4b5d"
     assert workload_of(job(script="")) == "alice/resnet/train.sh"
 
@@ -37,7 +37,7 @@ def test_user_job_name_and_script_name_it() -> None:
     "change",
     [{"user": UserName("bob")}, {"name": "vgg"}, {"script": "000000000000"}],
 )
-def test_what_makes_another_training(change: dict[str, Any]) -> None:
+def test_these_changes_make_another_workload(change: dict[str, Any]) -> None:
     assert workload_of(job(**change)) != workload_of(job())
 
 
@@ -45,15 +45,15 @@ def test_what_makes_another_training(change: dict[str, Any]) -> None:
     "change",
     [{"id": JobId("2")}, {"submit": 9.0}, {"restarts": 3}, {"command": "/scratch/train.sh"}],
 )
-def test_what_does_not(change: dict[str, Any]) -> None:
+def test_these_changes_make_no_other_workload(change: dict[str, Any]) -> None:
     assert workload_of(job(**change)) == workload_of(job())
 
 
-def test_the_comment_says_it_all() -> None:
+def test_a_name_in_the_comment_decides_alone() -> None:
     assert workload_of(job(comment="hops:reqs=1;workload=resnet50")) == "resnet50"
 
 
-def test_what_the_script_trains_with_makes_another_training() -> None:
+def test_the_trained_program_makes_another_workload() -> None:
     first, second = "0123456789ab", "ba9876543210"
     assert workload_of(job(), first) == f"alice/resnet/train.sh@3f9a1c2e4b5d+{first}"
     assert len({workload_of(job(), program) for program in ("", first, second)}) == 3
@@ -61,11 +61,11 @@ def test_what_the_script_trains_with_makes_another_training() -> None:
     assert workload_of(named_job, first) == workload_of(named_job)
 
 
-def test_a_comment_that_cannot_be_read_names_nothing() -> None:
+def test_an_invalid_comment_names_no_workload() -> None:
     assert workload_of(job(comment="hops:reqs=0;workload=resnet50")) == workload_of(job())
 
 
-def test_whatever_users_write_memory_stays_bounded() -> None:
+def test_memory_stays_bounded_whatever_users_write() -> None:
     """Regression: refused comments of any length were kept, 65,536 of them."""
     tracemalloc.start()
     for number in range(50):

@@ -150,7 +150,7 @@ def test_a_good_file_is_good(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", '[slurm]\npartitions = ["nowhere"]'])
-def test_a_file_that_was_compared_with_no_slurm_is_not_simply_good(
+def test_a_file_checked_without_slurm_is_good_with_reservations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setattr(command, "SlurmCommands", NoSlurm)
@@ -173,9 +173,7 @@ def test_a_server_without_its_library_is_named(
     )
 
 
-def test_pyslurm_that_is_not_there_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_pyslurm_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the file requires pyslurm, hopsd would not start."""
 
     def missing(*_: object) -> None:
@@ -186,7 +184,7 @@ def test_pyslurm_that_is_not_there_is_named(
     assert (result.exit_code, "slurm.port is pyslurm: pyslurm is not" in result.output) == (2, True)
 
 
-def test_a_password_that_few_may_read_is_accepted(tmp_path: Path) -> None:
+def test_a_password_readable_by_few_is_accepted(tmp_path: Path) -> None:
     assert check(tmp_path, '[database]\ndsn = "password=geheim"', 0o640).exit_code == 0
 
 

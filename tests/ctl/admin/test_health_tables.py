@@ -27,10 +27,10 @@ RANK = {"rank": 1, "node": "n0", "pid": 7, "state": "silent", "line": "", "waits
 
 
 def test_jobs_that_hang_and_idle_gpus_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    hung = {"since": 1.0, "limit_seconds": 20.0, "text": "hangs", "ranks": [RANK | {"stacks": ""}]}
+    hang = {"since": 1.0, "limit_seconds": 20.0, "text": "hangs", "ranks": [RANK | {"stacks": ""}]}
     idle = {"text": "does nothing", "gpus": 4}
     running: list[dict[str, Any]] = [
-        {"id": "17", "user": "ann", "hung": hung, "idle": None},
+        {"id": "17", "user": "ann", "hung": hang, "idle": None},
         {"id": "18", "user": "bob", "hung": None, "idle": idle},
         {"id": "19", "user": "cy"},  # from an older hopsd
     ]

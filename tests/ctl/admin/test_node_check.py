@@ -74,7 +74,7 @@ def machine() -> Iterator[Machine]:
     root = Path(tempfile.mkdtemp(prefix="hops-test-"))
     root.chmod(0o755)
     checked_machine = Machine(root)
-    before = os.umask(0o022)
+    old_umask = os.umask(0o022)
     shutil.copytree(release_plugin_folder(), checked_machine.scripts)
     shutil.copytree(
         str(files("hops_profiler")), root / "profiler", ignore=shutil.ignore_patterns("*.pyc")
@@ -83,7 +83,7 @@ def machine() -> Iterator[Machine]:
         (root / name).mkdir()
     (root / "reports").chmod(0o1733)
     shutil.copy(release_plugin_folder() / "job_submit.lua", root)
-    os.umask(before)
+    os.umask(old_umask)
     for name, folder in (("RUN_DIR", "run"), ("REPORT_DIR", "reports")):
         checked_machine.set_variable(f"HOPS_{name}", root / folder)
     checked_machine.set_variable("HOPS_PROFILER_PATH", root / "profiler" / "site")
@@ -91,11 +91,11 @@ def machine() -> Iterator[Machine]:
     shutil.rmtree(root)
 
 
-def test_a_site_by_the_book_is_good(machine: Machine) -> None:
+def test_a_site_set_up_as_documented_is_good(machine: Machine) -> None:
     assert machine.wrong() == []
 
 
-def test_what_is_shipped_agrees_with_the_default_configuration() -> None:
+def test_shipped_files_agree_with_the_default_configuration() -> None:
     settings = read_site(release_plugin_folder() / "site.sh", os.geteuid())
     sentences = problems(
         NodeInstallation(release_plugin_folder(), Config(), None, os.geteuid(), settings)
@@ -174,7 +174,7 @@ SPOILS: dict[str, tuple[Callable[[Machine], object], str]] = {
 
 
 @pytest.mark.parametrize("key", SPOILS)
-def test_what_is_amiss_is_named(machine: Machine, key: str) -> None:
+def test_each_mistake_is_named(machine: Machine, key: str) -> None:
     spoil, words = SPOILS[key]
     spoil(machine)
     assert any(words in sentence for sentence in machine.wrong()), machine.wrong()
@@ -182,7 +182,7 @@ def test_what_is_amiss_is_named(machine: Machine, key: str) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another account")
 @pytest.mark.parametrize("place", ["etc/prolog.sh", "run", "profiler/site"])
-def test_what_is_another_accounts_is_named(machine: Machine, place: str) -> None:
+def test_files_of_another_account_are_named(machine: Machine, place: str) -> None:
     os.chown(machine.root / place, OTHER_UID, OTHER_UID)
     assert any(f"of uid {OTHER_UID}" in sentence for sentence in machine.wrong())
 
@@ -197,7 +197,7 @@ def test_a_report_folder_that_hopsd_cannot_list_is_named(machine: Machine) -> No
         assert machine.wrong() == []
 
 
-def test_a_submit_script_of_the_site_itself_calls_ours(machine: Machine) -> None:
+def test_a_sites_own_submit_script_may_call_ours(machine: Machine) -> None:
     script = machine.root / "job_submit.lua"
     script.write_text("function slurm_job_submit() end\n")
     assert any("does not call" in sentence for sentence in machine.wrong())
@@ -215,12 +215,12 @@ def test_a_submit_script_of_the_site_itself_calls_ours(machine: Machine) -> None
         ({"JobSubmitPlugins": "all_partitions"}, "without lua"),
     ],
 )
-def test_slurm_conf_is_looked_at(machine: Machine, changes: dict[str, str], words: str) -> None:
+def test_slurm_conf_is_checked(machine: Machine, changes: dict[str, str], words: str) -> None:
     conf = {key: value for key, value in (machine.slurm | changes).items() if value}
     assert any(words in sentence for sentence in machine.wrong(conf)), machine.wrong(conf)
 
 
-def test_a_task_prolog_beside_pyxis_is_named_and_our_plugin_is_not(machine: Machine) -> None:
+def test_a_task_prolog_with_pyxis_is_named_and_our_plugin_is_not(machine: Machine) -> None:
     folder = machine.root / "plugstack.conf.d"
     folder.mkdir()
     (machine.root / "plugstack.conf").write_text("include plugstack.conf.d/*\n# optional x.so\n")
@@ -236,7 +236,7 @@ def test_a_task_prolog_beside_pyxis_is_named_and_our_plugin_is_not(machine: Mach
     assert any("write optional" in sentence for sentence in machine.wrong(conf))
 
 
-def test_a_site_file_that_is_none_is_bad_input(tmp_path: Path) -> None:
+def test_a_missing_or_malformed_site_file_is_bad_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not there"):
         read_site(tmp_path / "site.sh", os.geteuid())
     (tmp_path / "site.sh").write_text("if\n")
@@ -245,7 +245,7 @@ def test_a_site_file_that_is_none_is_bad_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["", "site.sh"])
-def test_a_site_file_that_others_could_write_is_not_run(tmp_path: Path, place: str) -> None:
+def test_a_site_file_writable_by_others_is_not_run(tmp_path: Path, place: str) -> None:
     (tmp_path / "site.sh").write_text(f"touch {tmp_path}/ran\n")
     (tmp_path / place).chmod(0o777)
     with pytest.raises(InputError, match="root runs what is in it"):
@@ -254,7 +254,7 @@ def test_a_site_file_that_others_could_write_is_not_run(tmp_path: Path, place: s
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the command takes root's files alone")
-def test_the_command_ends_with_1_where_something_is_wrong(
+def test_the_command_exits_with_1_if_something_is_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "none"))

@@ -22,14 +22,14 @@ COMMANDS = sorted(set(re.findall(r"^    [$#] hopsctl (.*)$", TEXT, re.MULTILINE)
 )
 
 
-def test_there_are_some() -> None:
+def test_the_pages_have_commands() -> None:
     assert any(line.startswith("shadow report") for line in COMMANDS)
     assert any(line.startswith("what-if") for line in COMMANDS)
     assert any(line.startswith("setup") for line in COMMANDS)
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_a_command_is_accepted_as_it_stands(line: str) -> None:
+def test_hopsctl_accepts_every_command(line: str) -> None:
     """The command is only parsed, not run."""
     command: click.Command = cli
     context = click.Context(cli)
@@ -42,7 +42,7 @@ def test_a_command_is_accepted_as_it_stands(line: str) -> None:
 
 
 @pytest.mark.parametrize("text", re.findall(r"(?:^    .*\n)+", CHAPTER, re.MULTILINE))
-def test_settings_are_accepted(text: str) -> None:
+def test_hopsd_accepts_every_setting(text: str) -> None:
     if "[slurm]" in text:
         config = parse_config(re.sub(r"^    ", "", text, flags=re.MULTILINE))
         shadow = config.slurm.port is PortName.SHADOW

@@ -89,7 +89,7 @@ class Document:
 
 
 ANSWERS = QueryService(cast(Any, Document()), cast(Any, None), cast(Any, None), Config())
-ALL = Viewer(0, "root")
+ROOT_VIEWER = Viewer(0, "root")
 PERIOD = {"since": SINCE, "until": UNTIL}
 
 
@@ -102,7 +102,7 @@ def hopsd(tmp_path: Path) -> Iterator[Path]:
     """The socket of a hopsd with these figures."""
 
     def answer(request: Request) -> Any:
-        return report_for(ALL, Store(), dict(request.arguments))
+        return report_for(ROOT_VIEWER, Store(), dict(request.arguments))
 
     server = LocalServer(tmp_path / "sock", answer)
     yield tmp_path / "sock"
@@ -119,7 +119,7 @@ def run(hopsd: Path, *options: str) -> str:
     return result.stdout
 
 
-def test_for_people(hopsd: Path) -> None:
+def test_the_report_for_people(hopsd: Path) -> None:
     output = run(hopsd)
     assert re.search(r"a100 +1 +0 +0\.5 +0\.5 +0 +50", output)
     assert re.search(r"cpu +10 +0 +0 +0 +0 +0", output)
@@ -132,7 +132,7 @@ def test_for_people(hopsd: Path) -> None:
     assert "3 jobs that Slurm ran while hops was a shadow are not in the figures of jobs." in output
 
 
-def test_for_programs(hopsd: Path) -> None:
+def test_the_report_as_json(hopsd: Path) -> None:
     report = json.loads(run(hopsd, "--json"))
     assert report["gpu_hours"]["all"] == {
         "hops": 1.0, "plain": 2.0, "fragmented": 0.5, "idle": 0.5, "down": 1.0,
@@ -153,7 +153,7 @@ def test_for_programs(hopsd: Path) -> None:
     assert rows["latency_ratios", "0.1", "jobs"] == "2"
 
 
-def test_a_page_that_needs_nothing_else(hopsd: Path, tmp_path: Path) -> None:
+def test_the_html_page_is_self_contained(hopsd: Path, tmp_path: Path) -> None:
     run(hopsd, "--html", str(tmp_path / "report.html"))
     text = (tmp_path / "report.html").read_text()
     assert "\x1b" not in text
@@ -164,7 +164,7 @@ def test_a_page_that_needs_nothing_else(hopsd: Path, tmp_path: Path) -> None:
     assert "<b>75%</b>of the GPUs' time used".replace("'", "&#x27;") in text
 
 
-def test_a_page_beside_what_programs_read(hopsd: Path, tmp_path: Path) -> None:
+def test_json_and_the_html_page_are_written_together(hopsd: Path, tmp_path: Path) -> None:
     """Standard output contains only the JSON object."""
     assert json.loads(run(hopsd, "--json", "--html", f"{tmp_path}/report.html"))["waits"]
     assert run(hopsd, "--csv", "--html", f"{tmp_path}/report.html").startswith("table,row,figure")
@@ -179,19 +179,21 @@ def test_a_page_beside_what_programs_read(hopsd: Path, tmp_path: Path) -> None:
         ((Private.NODES,), None, False),
     ],
 )
-def test_who_sees_what(private: tuple[Private, ...], user: str | None, use: bool) -> None:
+def test_users_see_only_their_own_figures(
+    private: tuple[Private, ...], user: str | None, use: bool
+) -> None:
     store = Store()
     report = report_for(Viewer(7, "ann", frozenset(private)), store)
     assert (store.users_of_calls, report["user"], report["use"] is not None) == ([user], user, use)
 
 
 @pytest.mark.parametrize("since", [None, "0", True, float("nan"), -1.0, UNTIL, 1e300, [1]])
-def test_a_period_that_is_none(since: Any) -> None:
+def test_an_invalid_period_is_refused(since: Any) -> None:
     with pytest.raises(InputError, match="since: give"):
-        report_for(ALL, Store(), {**PERIOD, "since": since})
+        report_for(ROOT_VIEWER, Store(), {**PERIOD, "since": since})
 
 
-def test_before_hops() -> None:
+def test_figures_from_before_hops_match_values_by_hand() -> None:
     def job(name: str, since: float, *runs: tuple[float, float]) -> LoggedJob:
         stretches = tuple(Stretch(start, end, 2) for start, end in runs)
         return LoggedJob(JobId(name), UserName("u"), "", since, 2, stretches)
@@ -204,7 +206,7 @@ def test_before_hops() -> None:
 
 
 @pytest.mark.parametrize("ours", [False, True])
-def test_what_is_no_longer_kept_is_not_taken_for_the_time_before_hops(
+def test_pruned_history_is_not_mistaken_for_the_time_before_hops(
     ours: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """hopsd's oldest job is not its first one, since it keeps jobs only for some time."""
@@ -213,7 +215,7 @@ def test_what_is_no_longer_kept_is_not_taken_for_the_time_before_hops(
     monkeypatch.setattr("hopsd.ctl.history.report.read_logged", lambda *_: [old])
 
     def answer(request: Request) -> Any:
-        return {**report_for(ALL, Store(), dict(request.arguments)), "first": SINCE}
+        return {**report_for(ROOT_VIEWER, Store(), dict(request.arguments)), "first": SINCE}
 
     server = LocalServer(tmp_path / "sock", answer)
     try:
@@ -224,8 +226,8 @@ def test_what_is_no_longer_kept_is_not_taken_for_the_time_before_hops(
         )  # fmt: skip
     finally:
         server.close()
-    before = json.loads(result.stdout)["before"]
+    figures_before = json.loads(result.stdout)["before"]
     if ours:
-        assert "hops ran jobs then that it has since deleted" in before
+        assert "hops ran jobs then that it has since deleted" in figures_before
     else:
-        assert (before["jobs"], before["mean_wait"]) == (1, 100.0)
+        assert (figures_before["jobs"], figures_before["mean_wait"]) == (1, 100.0)

@@ -10,7 +10,7 @@ import pytest
 from hopsd.ctl.history.page import BOTTOM, HEIGHT, LEFT, USES, WIDTH, bars
 
 
-def test_bars_stand_side_by_side_at_their_hours() -> None:
+def test_bars_are_drawn_side_by_side_at_their_hours() -> None:
     use = dict.fromkeys(USES, 1.0) | {"gpu_type": "a100"}
     drawing = bars([use | {"hour": 3600.0 * hour} for hour in (5, 6, 8)])  # nothing at 7
     boxes = [

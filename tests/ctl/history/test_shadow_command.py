@@ -85,7 +85,7 @@ def run_report(hopsd: Path, *options: str) -> str:
     return result.stdout
 
 
-def test_who_would_have_started_earlier(hopsd: Path) -> None:
+def test_the_report_names_jobs_that_would_have_started_earlier(hopsd: Path) -> None:
     output = run_report(hopsd)
     assert "on 4 GPUs of 2 servers" in output  # CPUs are not included
     assert output.index("What this assumes") < output.index("as it was") < output.index("slurm")
@@ -95,7 +95,7 @@ def test_who_would_have_started_earlier(hopsd: Path) -> None:
     assert "1 of them: jobs never started" in output
 
 
-def test_the_same_for_programs(hopsd: Path) -> None:
+def test_the_report_as_json(hopsd: Path) -> None:
     report = json.loads(run_report(hopsd, "--json", "--policy", "fifo"))
     assert list(report["policies"]) == ["as it was", "hops+", "fifo"]
     assert report["at_the_time"] == {"started": 2, "earlier": 1, "median_seconds": 3540.0}
@@ -103,20 +103,20 @@ def test_the_same_for_programs(hopsd: Path) -> None:
     assert float(lines["2"]["slurm"]) - float(lines["2"]["hops"]) == pytest.approx(3600.0, abs=60)
 
 
-def test_a_policy_that_is_none_is_refused_before_anything_is_played(tmp_path: Path) -> None:
+def test_an_unknown_policy_is_refused_before_anything_is_simulated(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["shadow", "report", "--socket", f"{tmp_path}/none",
                                     "--policy", "hosp", "--out", f"{tmp_path}/out"])  # fmt: skip
     assert isinstance(result.exception, InputError)
     assert "hosp" in str(result.exception)
 
 
-def test_the_diary_is_for_who_may_see_all_jobs() -> None:
+def test_the_diary_is_for_users_who_may_see_all_jobs() -> None:
     with pytest.raises(HopsError, match="jobs are private here"):
         diary_for(Viewer(7, "ann", frozenset({Private.JOBS})))
     assert len(diary_for(Viewer(7, "ann"))["jobs"]) == 3
 
 
-def test_a_long_diary_is_asked_for_page_by_page(
+def test_a_long_diary_is_requested_page_by_page(
     hopsd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = run_report(hopsd, "--csv")
@@ -128,7 +128,7 @@ def test_a_long_diary_is_asked_for_page_by_page(
     assert newest == ["2"]  # the third has not started
 
 
-def test_a_daemon_that_knows_no_pages_is_found_out(
+def test_a_daemon_without_paging_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def newest(request: Request) -> Any:
@@ -144,18 +144,18 @@ def test_a_daemon_that_knows_no_pages_is_found_out(
 
 
 @pytest.mark.parametrize("before", [[], [1.0], ["1", "1"], [True, "1"], [1.0, 1], "1", [-9e99, ""]])
-def test_a_job_that_is_none(before: Any) -> None:
+def test_an_unknown_job_is_refused(before: Any) -> None:
     with pytest.raises(InputError, match="before: give"):
         diary_for(Viewer(0, "root"), before=before)
 
 
 @pytest.mark.parametrize("limit", [0, -1, True, "5", None, 1e9, 5001])
-def test_a_number_that_is_none(limit: Any) -> None:
+def test_an_invalid_number_is_refused(limit: Any) -> None:
     with pytest.raises(InputError, match="most: give"):
         diary_for(Viewer(0, "root"), most=limit)
 
 
-def test_a_restarted_job_wanted_to_run_before_its_first_run() -> None:
+def test_a_restarted_job_could_have_started_before_its_first_run() -> None:
     """It waited 100 s, of which 50 s between its runs; it became eligible after 20 s."""
     job = logged_job(
         row("1", 100.0, (START_TIME + 70.0, START_TIME + 80.0, 2), (START_TIME + 130.0, None, 2))
@@ -164,5 +164,5 @@ def test_a_restarted_job_wanted_to_run_before_its_first_run() -> None:
     assert logged_job(row("2", 50.0)).since == START_TIME
 
 
-def test_no_job_was_planned() -> None:
+def test_a_diary_without_planned_jobs_counts_none() -> None:
     assert at_the_time([]) == {"started": 0, "earlier": 0, "median_seconds": 0.0}

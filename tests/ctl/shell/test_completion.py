@@ -73,7 +73,9 @@ def candidates_for(*words: str, **variables: str) -> list[str]:
         (("calibrate", "--type", "h"), ["h100"]),
     ],
 )
-def test_from_the_daemon(daemon: Path, words: tuple[str, ...], values: list[str]) -> None:
+def test_values_come_from_the_daemon(
+    daemon: Path, words: tuple[str, ...], values: list[str]
+) -> None:
     assert candidates_for(*words, HOPS_SOCKET=str(daemon)) == values
 
 
@@ -91,11 +93,13 @@ def test_from_the_daemon(daemon: Path, words: tuple[str, ...], values: list[str]
         (("explain", ""), []),
     ],
 )
-def test_without_one(tmp_path: Path, words: tuple[str, ...], values: list[str]) -> None:
+def test_completion_works_without_a_daemon(
+    tmp_path: Path, words: tuple[str, ...], values: list[str]
+) -> None:
     assert candidates_for(*words, HOPS_SOCKET=str(tmp_path / "none")) == values
 
 
-def test_all_commands_are_offered_before_any_is_imported() -> None:
+def test_all_commands_are_offered_without_importing_them() -> None:
     script = "import sys; from hopsd.ctl import main; sys.argv = ['hopsctl']\n"
     script += "try: main()\nfinally: print(sorted({'numpy', 'rich'} & set(sys.modules)))"
     environ = {"_HOPSCTL_COMPLETE": "bash_complete", "COMP_WORDS": "hopsctl ", "COMP_CWORD": "1"}
@@ -106,7 +110,7 @@ def test_all_commands_are_offered_before_any_is_imported() -> None:
     assert result.stdout.splitlines() == [*(f"plain,{name}" for name in sorted(COMMANDS)), "[]"]
 
 
-def test_a_daemon_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
+def test_completion_does_not_wait_for_a_daemon_that_does_not_answer(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as mute:
         mute.bind(str(tmp_path / "sock"))
         mute.listen()

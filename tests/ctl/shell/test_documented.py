@@ -21,7 +21,7 @@ from hopsd.ctl.shell.manual import commands
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CHANGELOG.md"]
-ALL = dict(commands(cli))
+COMMANDS_BY_NAME = dict(commands(cli))
 SERVERLESS = ("comment", "estimate", "plan", "config explain", "completion")
 
 
@@ -40,31 +40,33 @@ def words_of(line: str) -> list[str]:
 
 
 def command_of(words: list[str]) -> str | None:
-    return next((n for n in (" ".join(words[:2]), words[0]) if n in ALL), None)
+    return next((n for n in (" ".join(words[:2]), words[0]) if n in COMMANDS_BY_NAME), None)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_a_command_at_a_prompt_is_accepted(page: Path) -> None:
+def test_hopsctl_accepts_every_command_at_a_prompt(page: Path) -> None:
     for line, _ in at_prompt(page):
         words = words_of(line)
         name = command_of(words)
         assert name is not None, line
         try:
             with contextlib.suppress(click.exceptions.Exit):
-                ALL[name].make_context(name, words[len(name.split()) :])
+                COMMANDS_BY_NAME[name].make_context(name, words[len(name.split()) :])
         except click.UsageError as error:
             raise AssertionError(f"{page.name}: {line}: {error.format_message()}") from None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_a_command_in_a_sentence_exists_with_its_options(page: Path) -> None:
+def test_every_command_in_a_sentence_exists_with_its_options(page: Path) -> None:
     for line in re.findall(r"`hopsctl ([^`]+)`", page.read_text()):
         words = line.split()
         name = command_of([*words, ""])
         if name is None:
             assert words[0] in ("config", "COMMAND", "--help"), f"{page.name}: hopsctl {line}"
             continue
-        options = {option for param in ALL[name].params for option in param.opts} | {"--help"}
+        options = {option for param in COMMANDS_BY_NAME[name].params for option in param.opts} | {
+            "--help"
+        }
         for word in words:
             if re.fullmatch(r"--[a-z][a-z-]*(=.*)?", word) and name != "check":
                 assert word.partition("=")[0] in options, f"{page.name}: hopsctl {line}"
@@ -78,7 +80,7 @@ def shown_commands() -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize(("line", "lines"), list(shown_commands()))
-def test_what_needs_no_server_answers_as_shown(line: str, lines: list[str]) -> None:
+def test_commands_without_a_server_print_what_the_page_shows(line: str, lines: list[str]) -> None:
     result = subprocess.run(
         [sys.executable, "-P", "-c", "from hopsd.ctl import main; main()", *words_of(line)],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,

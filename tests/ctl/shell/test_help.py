@@ -17,25 +17,25 @@ from hopsd.config.reference import options_by_path
 from hopsd.ctl import COMMANDS, cli
 from hopsd.ctl.shell.manual import commands, help_of, pages
 
-ALL = dict(commands(cli))
+COMMANDS_BY_NAME = dict(commands(cli))
 
 
 def command_lines(command: click.Command) -> list[str]:
     return "\n".join(help_of(command).examples).replace("\\\n", " ").splitlines()
 
 
-@pytest.mark.parametrize("words", ALL)
-def test_each_has_examples_that_it_accepts(words: str) -> None:
-    lines = command_lines(ALL[words])
+@pytest.mark.parametrize("words", COMMANDS_BY_NAME)
+def test_every_command_accepts_its_own_examples(words: str) -> None:
+    lines = command_lines(COMMANDS_BY_NAME[words])
     assert lines
     for line in lines:
         bare = re.sub(r'^eval "\$\((.*)\)"$', r"\1", line)
         example_words = shlex.split(re.split(" [<>] ", bare)[0])
         assert example_words[: 1 + len(words.split())] == ["hopsctl", *words.split()]
-        ALL[words].make_context(words, example_words[1 + len(words.split()) :])
+        COMMANDS_BY_NAME[words].make_context(words, example_words[1 + len(words.split()) :])
 
 
-@pytest.mark.parametrize("words", ["", *ALL])
+@pytest.mark.parametrize("words", ["", *COMMANDS_BY_NAME])
 def test_help_fits_80_columns(words: str) -> None:
     output = CliRunner().invoke(cli, [*words.split(), "--help"], terminal_width=80).stdout
     assert [line for line in output.splitlines() if len(line) > 80] == []
@@ -43,11 +43,11 @@ def test_help_fits_80_columns(words: str) -> None:
         assert "..." not in output.replace("[ARGS]...", "")
 
 
-def test_the_list_of_commands_is_of_those_there_are() -> None:
-    assert {words.split()[0] for words in ALL} == set(COMMANDS)
+def test_the_list_of_commands_is_complete() -> None:
+    assert {words.split()[0] for words in COMMANDS_BY_NAME} == set(COMMANDS)
 
 
-def test_an_unknown_command_or_setting_is_told_which_was_meant() -> None:
+def test_an_unknown_command_or_setting_is_answered_with_a_suggestion() -> None:
     assert "did you mean 'status'?" in CliRunner().invoke(cli, ["statsu"]).output
     result = CliRunner().invoke(cli, ["config", "explain", "plan.polcy"])
     assert "did you mean plan.policy" in str(result.exception)
@@ -67,7 +67,7 @@ def manual() -> dict[str, str]:
 
 def test_the_manual_has_every_command_option_and_setting(manual: dict[str, str]) -> None:
     plain_manual = {name: text.replace("\\-", "-") for name, text in manual.items()}
-    for words, command in ALL.items():
+    for words, command in COMMANDS_BY_NAME.items():
         assert f'.SS "hopsctl {words} ' in plain_manual["hopsctl.1"]
         for option in command.params:
             if isinstance(option, click.Option):

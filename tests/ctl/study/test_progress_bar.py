@@ -22,7 +22,7 @@ def test_a_short_run_writes_nothing(clock: list[float], capsys: pytest.CaptureFi
     assert capsys.readouterr().err == ""
 
 
-def test_a_long_run_writes_the_time_left_at_its_present_pace(
+def test_a_long_run_writes_the_remaining_time_at_its_present_pace(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with progress_bar.ProgressBar("hops", "jobs") as bar:

@@ -57,7 +57,7 @@ def run_what_if(site: Path, *options: str) -> str:
     return result.stdout
 
 
-def test_what_it_assumes_comes_first_and_reality_before_policies(site: Path) -> None:
+def test_assumptions_come_first_and_reality_before_policies(site: Path) -> None:
     output = run_what_if(site)
     assert output.index("What this assumes") < output.index("as it was") < output.index("fifo")
     assert "3 jobs with GPUs of 1 user" in output
@@ -65,7 +65,7 @@ def test_what_it_assumes_comes_first_and_reality_before_policies(site: Path) -> 
     assert (site / "out" / "report.html").is_file()
 
 
-def test_the_same_for_programs(site: Path) -> None:
+def test_the_comparison_as_json(site: Path) -> None:
     report = json.loads(run_what_if(site, "--json"))
     assert (report["jobs_played"], report["gpus"]) == (3, 4)
     assert any("No job is moved" in line for line in report["assumes"])
@@ -77,19 +77,19 @@ def test_the_same_for_programs(site: Path) -> None:
     assert float(rows[0]["avg_wait_h"]) == pytest.approx(1.0)
 
 
-def test_only_a_partition(site: Path) -> None:
+def test_a_single_partition_can_be_simulated(site: Path) -> None:
     run_what_if(site, "--partition", "main")
     assert "--partition=main" in (site / "asked").read_text()
 
 
 @pytest.mark.parametrize("since", ["soon", "0", "2h ago", "99999999d", "2999-01-01", "nan"])
-def test_a_time_that_is_none(site: Path, since: str) -> None:
+def test_an_invalid_time_is_refused(site: Path, since: str) -> None:
     result = CliRunner().invoke(cli, ["what-if", "--since", since])
     assert result.exit_code == 2
     assert "expected an age such as" in result.output
 
 
-def test_who_has_to_wait_for_long_is_told_so(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_run_is_announced(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "of a processor" not in run_what_if(site)
     monkeypatch.setattr("hopsd.ctl.study.what_if.JOB_SECONDS", 30.0)
     output = run_what_if(site)

@@ -33,7 +33,7 @@ def test_a_file_that_is_an_options_value_is_not_the_script(sbatch_input: Path) -
     assert sbatch_input.read_text().splitlines() == ["--test-only", *words, "signal USR1@60"]
 
 
-def test_words_too_long_for_a_file_name(sbatch_input: Path) -> None:
+def test_a_word_too_long_for_a_file_name_is_passed_to_sbatch(sbatch_input: Path) -> None:
     command = f"--wrap=python train.py --name {'x' * 5000}"
     result = CliRunner().invoke(cli, ["check", command])
     assert (result.exit_code, result.exception.__class__) == (NOT_OURS, SystemExit)
@@ -53,9 +53,7 @@ PARTS = "only batch jobs: submit it with sbatch, the parts of a heterogeneous jo
         (["sbatch: error: hops: hops-check asks shape:node", "sbatch: error: Invalid account"], 1),
     ],
 )
-def test_of_what_is_refused_only_the_reason_is_printed(
-    output_lines: list[str], line_count: int
-) -> None:
+def test_only_the_reason_of_a_refusal_is_printed(output_lines: list[str], line_count: int) -> None:
     """This includes Slurm's own reason, and that of another component of a heterogeneous job."""
     lines = why_refused("\n".join(output_lines))
     assert len(lines) == line_count

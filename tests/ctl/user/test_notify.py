@@ -41,7 +41,7 @@ def hopsd(monkeypatch: pytest.MonkeyPatch) -> Hopsd:
         (["default"], None, "what each job's sbatch asked for"),
     ],
 )
-def test_a_user_sees_and_changes_what_they_are_told(
+def test_a_user_sees_and_changes_their_notifications(
     hopsd: Hopsd, words: list[str], kinds: list[str] | None, text: str
 ) -> None:
     result = CliRunner().invoke(module.notify, words)
@@ -50,7 +50,7 @@ def test_a_user_sees_and_changes_what_they_are_told(
     assert hopsd.kinds == kinds
 
 
-def test_words_that_exclude_one_another_are_refused(hopsd: Hopsd) -> None:
+def test_contradicting_words_are_refused(hopsd: Hopsd) -> None:
     result = CliRunner().invoke(module.notify, ["none", "failed"])
     assert isinstance(result.exception, InputError)
     assert "stand alone" in str(result.exception)

@@ -1,4 +1,4 @@
-"""What people see: readable on 80 columns, with many jobs, and whatever names jobs have."""
+"""Output for people: readable on 80 columns, with many jobs and with any job names."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ RUNNING = {"state": "RUNNING", "since": 900.0, "placement": {"gpu-node-001": 8, 
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_job_user_time_and_reason_are_whole_on_any_terminal(show: Show, width: int) -> None:
+def test_job_user_time_and_reason_are_complete_on_any_terminal(show: Show, width: int) -> None:
     text = show(document([job(1001, **RUNNING)], [job(1002)]), width)
     assert max(map(len, text.splitlines())) <= width
     for words in ("1001", "1002", "ann", "gpu-node-001:8", "gpu-node-002:8", "1m40s", "3h25m"):
@@ -118,7 +118,7 @@ def test_job_user_time_and_reason_are_whole_on_any_terminal(show: Show, width: i
         ("\u202egnp", r"\u202egnp"),
     ],
 )
-def test_a_name_steers_neither_markup_nor_terminal(
+def test_a_job_name_controls_neither_markup_nor_terminal(
     show: Show, name: str, displayed_name: str
 ) -> None:
     waiting = job(2, name=name, reason=name, user=name)
@@ -144,7 +144,7 @@ def large() -> dict[str, Any]:
     return {**document(running, waiting), "nodes": nodes}
 
 
-def test_of_a_large_cluster_totals_come_first_then_some_rows(show: Show) -> None:
+def test_a_large_cluster_shows_totals_first_then_some_rows(show: Show) -> None:
     whole = large()
     excerpt_of_all = excerpt(whole, JobSelection(most=MAX_ROWS))
     assert [len(excerpt_of_all[kind]) for kind in ("nodes", "running", "waiting")] == [MAX_ROWS] * 3
@@ -172,7 +172,7 @@ def test_of_a_large_cluster_totals_come_first_then_some_rows(show: Show) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("height", [24, 50, 100])
 @pytest.mark.parametrize("width", [80, 160])
-def test_a_page_fits_and_has_running_and_waiting_jobs(
+def test_a_page_fits_the_terminal_with_running_and_waiting_jobs(
     monkeypatch: pytest.MonkeyPatch, width: int, height: int
 ) -> None:
     steps = [
@@ -192,9 +192,7 @@ def test_a_page_fits_and_has_running_and_waiting_jobs(
     assert ("Last changes" in text) == (height > 24)
 
 
-def test_a_page_of_a_small_cluster_is_all_of_it(
-    monkeypatch: pytest.MonkeyPatch, show: Show
-) -> None:
+def test_a_small_cluster_fits_on_a_page(monkeypatch: pytest.MonkeyPatch, show: Show) -> None:
     whole = document([job(1, **RUNNING)], [job(2)])
     text = show(whole)
     console = Console(file=io.StringIO(), width=160, height=50, highlight=False)
@@ -217,7 +215,7 @@ def test_a_pipe_gets_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_long_list_has_each_row_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_long_list_has_one_line_per_row(capsys: pytest.CaptureFixture[str]) -> None:
     waiting = [job(i, user=f"u{i}", reason=f"{i} " + "because " * 40) for i in range(1000, 3000)]
     waiting[7]["name"] = "\N{CJK UNIFIED IDEOGRAPH-6A21}" * 3
     render.show(view(document([job(1, **RUNNING)], waiting)))
@@ -232,7 +230,7 @@ def test_a_long_list_has_each_row_in_one_line(capsys: pytest.CaptureFixture[str]
     )
 
 
-def test_asking_hopsd_waits_for_none_of_its_own_libraries() -> None:
+def test_status_does_not_import_libraries_of_the_daemon() -> None:
     code = (
         "import sys, hopsd.ctl.user.status;"
         " print(sorted({'structlog', 'numpy'} & set(sys.modules)))"
@@ -247,7 +245,7 @@ def prediction_of(kind: str) -> dict[str, Any]:
     return {"kind": kind, **times, "source": "samples", "progress": 0.4}
 
 
-def test_status_tells_starts_and_ends(show: Show) -> None:
+def test_status_shows_predicted_starts_and_ends(show: Show) -> None:
     runs, waits = (
         job(1, predicted=prediction_of("end"), **RUNNING),
         job(2, predicted=prediction_of("start")),
@@ -262,7 +260,7 @@ def test_status_tells_starts_and_ends(show: Show) -> None:
     assert "m00s" not in rows["3"]
 
 
-def test_explain_tells_how_old_an_estimate_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explain_shows_the_age_of_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: 1060.0)
     assert _prediction(job(2)) == []
     facts = dict(_prediction(job(1, predicted=prediction_of("end"))))
@@ -272,8 +270,8 @@ def test_explain_tells_how_old_an_estimate_is(monkeypatch: pytest.MonkeyPatch) -
     assert "starts in" in dict(_prediction(job(2, predicted=prediction_of("start"))))
 
 
-def test_explain_says_what_run_times_rest_on() -> None:
-    """It showed "47h00m" beside "ends in 5m00s" for a workload whose speed was never measured."""
+def test_explain_names_the_source_of_run_times() -> None:
+    """Regression: a never measured workload had "47h00m" beside "ends in 5m00s"."""
     new = job(1, age_seconds=169_200.0, samples=1e5, source="assumed")
     assert _expectation(new) == "47h00m, at an assumed speed: none was measured yet"
     assert _expectation(new | {"source": "model"}) == "47h00m"
@@ -288,7 +286,7 @@ def test_explain_says_what_run_times_rest_on() -> None:
     )
 
 
-def test_a_small_cluster_is_shown_as_it_is(show: Show) -> None:
+def test_a_small_cluster_is_shown_completely(show: Show) -> None:
     whole = document([job(1, **RUNNING)], [job(number) for number in range(1000, 1000 + MAX_ROWS)])
     assert show(excerpt(whole, JobSelection(most=MAX_ROWS))) == show(whole)
 
@@ -304,9 +302,7 @@ def test_a_small_cluster_is_shown_as_it_is(show: Show) -> None:
         ({"partitions": {}}, "partitions"),
     ],
 )
-def test_a_choice_that_is_not_understood_is_refused(
-    arguments: dict[str, Any], message: str
-) -> None:
+def test_an_unintelligible_filter_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         JobSelection.parse(arguments)
 
@@ -323,19 +319,19 @@ def test_refused_reports_are_counted_in_the_headline(show: Show) -> None:
     assert "1,234 reports refused" in show({**document([], []), "reports_refused": 1234})
 
 
-def test_the_headline_says_how_old_it_is(show: Show) -> None:
+def test_the_headline_shows_its_age(show: Show) -> None:
     status = document([], [])
     assert re.search(r":\d\d, 2h00m ago", show({**status, "time": time.time() - 7230.0}))
     assert re.search(r":\d\d, [0-9]s ago", show({**status, "time": time.time()}))
     assert " ago" not in show({**status, "time": None, "round": None})
 
 
-def test_nothing_there_is_an_empty_table(show: Show) -> None:
+def test_a_cluster_without_jobs_gives_empty_tables(show: Show) -> None:
     text = show({**document([], []), "nodes": [], "round": None, "time": None})
     assert "0 GPUs, 0 idle" in text
 
 
-def test_gpus_of_plain_jobs_are_held_as_well(show: Show) -> None:
+def test_gpus_of_plain_jobs_count_as_held(show: Show) -> None:
     status = document([], [])
     node = {**status["nodes"][0], "jobs": {"1": 5}, "foreign": 3}
     assert "job 1:5 plain jobs:3" in show({**status, "nodes": [node]})
@@ -350,14 +346,14 @@ def test_cpus_are_not_counted_as_gpus(show: Show) -> None:
     assert "8 GPUs, 0 idle, 2 CPUs, 1 idle" in text
 
 
-def test_cpus_that_a_user_holds_are_no_gpus() -> None:
+def test_cpus_held_by_a_user_are_not_counted_as_gpus() -> None:
     status = document([job(1, **RUNNING), job(2, **RUNNING | {"placement": {"c0": 2}})], [])
     cpus = {**status["nodes"][0], "name": "c0", "gpu_type": "cpu", "gpus": 2, "idle": 0}
     totals_with_cpus = totals({**status, "nodes": [*status["nodes"], cpus]})
     assert totals_with_cpus["users"] == [{"user": "ann", "gpus": 16, "running": 2, "waiting": 0}]
 
 
-def test_the_table_of_gpus_has_no_cpus(show: Show) -> None:
+def test_the_table_of_gpus_omits_cpus(show: Show) -> None:
     whole = large()
     cpus = {**whole["nodes"][0], "name": "c0", "gpu_type": "cpu", "gpus": 2, "idle": 0}
     text = show(excerpt({**whole, "nodes": [*whole["nodes"], cpus]}, JobSelection(most=MAX_ROWS)))
@@ -365,7 +361,7 @@ def test_the_table_of_gpus_has_no_cpus(show: Show) -> None:
     assert not re.search(r"^ *cpu +1 ", text, re.M)
 
 
-def test_jobs_can_be_chosen_by_user_partition_and_state() -> None:
+def test_jobs_can_be_filtered_by_user_partition_and_state() -> None:
     running = [job(1, **RUNNING, partition="gpu,long"), job(2, **RUNNING, partition="short")]
     waiting = [job(3, partition="gpu", user="bob"), job(4, partition="gpu", code="held")]
     whole = document(running, waiting)
@@ -385,7 +381,9 @@ def test_jobs_can_be_chosen_by_user_partition_and_state() -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
-def test_nothing_is_cut_however_many_columns(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_nothing_is_truncated_whatever_the_number_of_columns(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
     console = Console(file=io.StringIO(), width=width, highlight=False)
     monkeypatch.setattr(render, "console", console)
     words = ["17", "elastic-training", "COMPLETED", "12", "1h02m", "1.25", "800,000", "0.125"]
@@ -399,7 +397,7 @@ def test_nothing_is_cut_however_many_columns(monkeypatch: pytest.MonkeyPatch, wi
             characters.remove(character)
 
 
-def test_the_past_is_explained_from_what_was_recorded() -> None:
+def test_the_past_is_explained_from_records() -> None:
     history = {
         "record": {"submit": 100.0, "end": 400.0, "state": "COMPLETED"},
         "placements": [{"start": 200.0, "end": 300.0, "nodes": {"n0": 2}, "profiling": False}],
@@ -408,7 +406,7 @@ def test_the_past_is_explained_from_what_was_recorded() -> None:
             {"since": 300.0, "until": None, "code": "limit", "reason": "a limit"},
         ],
     }
-    for at, explanation in (
+    for prediction, explanation in (
         (99.0, "was submitted later"),
         (105.0, "nothing is recorded"),
         (110.0, "waited, since"),
@@ -417,13 +415,13 @@ def test_the_past_is_explained_from_what_was_recorded() -> None:
         (300.0, "a limit"),
         (400.0, "had ended"),
     ):
-        assert explanation in explain_moment("17", history, at), at
+        assert explanation in explain_moment("17", history, prediction), prediction
 
 
 @pytest.mark.parametrize(
     ("state", "end", "placements"), [("COMPLETED", 400.0, True), ("CANCELLED", 400.0, False)]
 )
-def test_a_job_that_has_left_the_queue_is_explained_by_its_record(
+def test_a_job_that_left_the_queue_is_explained_from_its_record(
     monkeypatch: pytest.MonkeyPatch, state: str, end: float, placements: bool
 ) -> None:
     record = {
@@ -450,7 +448,7 @@ def test_a_job_that_has_left_the_queue_is_explained_by_its_record(
     assert ("n0:2" in answer.output) == placements
 
 
-def test_a_time_of_day_is_the_last_one() -> None:
+def test_a_time_of_day_means_its_last_occurrence() -> None:
     now = datetime(2026, 3, 1, 9, 0, tzinfo=UTC).astimezone()
     midnight = datetime.combine(datetime(1900, 1, 1), now.time())  # noqa: DTZ001 - as click reads it
     assert now.timestamp() - _moment(midnight, now) == 0.0
@@ -467,6 +465,6 @@ def test_a_time_of_day_is_the_last_one() -> None:
         (["explain", "1", "--at", "25:00"], "give a time as in 14:30"),
     ],
 )
-def test_what_no_job_can_match_is_refused(words: list[str], hint: str) -> None:
+def test_a_filter_that_no_job_can_match_is_refused(words: list[str], hint: str) -> None:
     result = CliRunner().invoke(cli, words)
     assert (result.exit_code, hint in result.output) == (2, True), result.output

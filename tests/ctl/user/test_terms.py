@@ -17,7 +17,7 @@ def test_every_reason_has_advice() -> None:
     assert WAITS.keys() == {str(code) for code in ReasonCode}
 
 
-def test_the_page_says_what_the_terminal_says() -> None:
+def test_the_page_and_the_terminal_have_the_same_texts() -> None:
     text = PAGE.read_text()
     for word, meaning in TERMS.items():
         assert f"| {word} | {meaning} |" in text
@@ -25,7 +25,7 @@ def test_the_page_says_what_the_terminal_says() -> None:
         assert f"| `{code}` | {advice} |" in text
 
 
-def test_the_glossary_needs_no_job_and_no_daemon() -> None:
+def test_the_glossary_requires_neither_job_nor_daemon() -> None:
     ran = CliRunner().invoke(explain, ["--terms", "--socket", "/nowhere"])
     assert ran.exit_code == 0
     assert all(word in ran.output for word in ("latency ratio", "lost_to_others", "window"))

@@ -72,7 +72,7 @@ class Screen:
         strips = self.app.screen._compositor.render_strips()
         return ["".join(segment.text for segment in strip) for strip in strips]
 
-    def after(self, *keys: str) -> list[str]:
+    def lines_after(self, *keys: str) -> list[str]:
         """Return the screen's lines after these keys were pressed."""
 
         async def play() -> list[str]:
@@ -87,17 +87,17 @@ class Screen:
 
     def jobs(self, *keys: str) -> list[str]:
         """Return the ids of the jobs on the screen."""
-        matches = (re.match(r"\s*(\d+)\s+(ann|bob)", line) for line in self.after(*keys))
+        matches = (re.match(r"\s*(\d+)\s+(ann|bob)", line) for line in self.lines_after(*keys))
         return [match[1] for match in matches if match]
 
 
 @pytest.mark.parametrize("size", [(80, 24), (80, 50), (160, 24), (40, 12)])
 @pytest.mark.parametrize("count", [0, 1, 5, 100])
 def test_running_and_waiting_jobs_share_the_screen(size: tuple[int, int], count: int) -> None:
-    lines = Screen(document(count), size).after()
+    lines = Screen(document(count), size).lines_after()
     assert len(lines) == size[1]
     assert max(map(len, lines)) <= size[0]
-    titles = [at for at, line in enumerate(lines) if re.match(r"(Running|Waiting): ", line)]
+    titles = [index for index, line in enumerate(lines) if re.match(r"(Running|Waiting): ", line)]
     assert len(titles) == 2
     rows = sum(bool(re.match(r"\s*\d+\s+ann", line)) for line in lines)
     if size[1] >= 24:
@@ -105,37 +105,39 @@ def test_running_and_waiting_jobs_share_the_screen(size: tuple[int, int], count:
     assert not count or rows >= 2
 
 
-def test_few_running_jobs_leave_the_room_to_waiting_ones() -> None:
+def test_few_running_jobs_leave_room_for_waiting_ones() -> None:
     doc = document(100) | {"running": [job(1)]}
     job_ids = Screen(doc).jobs()
     assert job_ids[0] == "1"
     assert len(job_ids) >= 13
 
 
-def test_priority_and_code_are_on_a_small_screen() -> None:
+def test_priority_and_code_are_shown_on_a_small_screen() -> None:
     prediction = {"expected": 5000.0, "low": 4000.0, "high": 9e4, "kind": "end", "progress": 0.4}
     running = job(12, predicted=prediction, priority=0.542, samples=9)
     waiting_job = job(13, predicted=prediction, code="no_configuration", priority=0.542)
-    lines = Screen(document(0) | {"running": [running], "waiting": [waiting_job]}).after()
+    lines = Screen(document(0) | {"running": [running], "waiting": [waiting_job]}).lines_after()
     for heading in (r" ends in .* priority\b", r" starts in .* code +priority\b"):
         assert any(re.search(heading, line) for line in lines), lines
     assert sum("0.542" in line for line in lines) == 2
     assert any("no_configuration" in line for line in lines)
 
 
-def test_the_code_is_seen_beside_long_names() -> None:
+def test_the_code_is_shown_beside_long_names() -> None:
     waiting_job = job(13, name="a-training-of-24-letters", code="no_configuration")
-    lines = Screen(document(0) | {"waiting": [waiting_job]}).after()
+    lines = Screen(document(0) | {"waiting": [waiting_job]}).lines_after()
     assert any("no_con" in line for line in lines), lines
 
 
-def test_the_keys_fit_into_lines() -> None:
+def test_the_keys_fit_on_their_lines() -> None:
     wide = max(len(key) for key, _ in KEYS)
     assert all(wide + 2 + len(text) <= 80 for _, text in KEYS)
 
 
-def test_types_beyond_a_few_are_counted() -> None:
-    assert any("and 34 more types" in line for line in Screen(document(100, types=40)).after())
+def test_additional_types_are_counted() -> None:
+    assert any(
+        "and 34 more types" in line for line in Screen(document(100, types=40)).lines_after()
+    )
 
 
 def waiting(**priorities: float) -> dict[str, Any]:
@@ -150,7 +152,7 @@ def test_jobs_are_sorted_by_any_column_and_reversed() -> None:
     assert Screen(doc).jobs("s", "r") == ["10", "9", "7"]
     assert Screen(doc).jobs(*"sssss") == ["10", "9", "7"], "by the time waited"
     assert Screen(doc).jobs(*"sssss", "S", "S", "S", "S", "S") == ["7", "10", "9"]
-    assert any("by waited" in line for line in Screen(doc).after(*"sssss"))
+    assert any("by waited" in line for line in Screen(doc).lines_after(*"sssss"))
 
 
 def test_jobs_are_filtered_by_text_and_by_user() -> None:
@@ -161,7 +163,7 @@ def test_jobs_are_filtered_by_text_and_by_user() -> None:
     assert Screen(doc).jobs("slash", *"queue", "enter", "escape") == ["1", "2", "3"]
     assert Screen(doc).jobs("u") == ["1"]
     assert Screen(doc).jobs("u", "u") == ["1", "2", "3"]
-    assert any("1 of 3" in line for line in Screen(doc).after("u"))
+    assert any("1 of 3" in line for line in Screen(doc).lines_after("u"))
 
 
 @pytest.mark.long
@@ -170,34 +172,36 @@ def test_the_list_scrolls_and_enter_explains() -> None:
     job_ids = screen.jobs("end")
     assert job_ids[-1] == "199"
     screen = Screen(document(100))
-    lines = screen.after("end", "enter")
+    lines = screen.lines_after("end", "enter")
     assert screen.explained_jobs == ["199"]
     assert any("not told here" in line for line in lines)
 
 
 @pytest.mark.long
-def test_of_thousands_of_jobs_the_first_are_listed_and_a_filter_finds_the_others() -> None:
+def test_the_first_of_thousands_of_jobs_are_listed_and_a_filter_finds_others() -> None:
     doc = document(2000)
     doc["waiting"][1900]["name"] = "needle"
     title = "Waiting: 2,000 (the first 500 are listed)"
-    assert any(title in line for line in Screen(doc).after())
+    assert any(title in line for line in Screen(doc).lines_after())
     assert Screen(doc).jobs("end")[-1] == "599"
     assert Screen(doc).jobs("slash", *"needle")[-1] == "2000"
 
 
-def test_cancelling_asks_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelling_asks_for_confirmation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "told"
     (tmp_path / "scancel").write_text(f"#!/bin/sh\necho $@ >> {log}\n")
     (tmp_path / "scancel").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert any("Cancel job 100, net of ann?" in line for line in Screen(document(1)).after("c"))
-    Screen(document(1)).after("c", "n")
+    assert any(
+        "Cancel job 100, net of ann?" in line for line in Screen(document(1)).lines_after("c")
+    )
+    Screen(document(1)).lines_after("c", "n")
     assert not log.exists()
-    Screen(document(1)).after("c", "y")
+    Screen(document(1)).lines_after("c", "y")
     assert log.read_text() == "100\n"
 
 
-def test_the_question_is_in_the_middle_of_the_screen() -> None:
+def test_the_question_is_centred() -> None:
     screen = Screen(document(1), (80, 24))
 
     async def play() -> None:
@@ -212,12 +216,12 @@ def test_the_question_is_in_the_middle_of_the_screen() -> None:
     asyncio.run(play())
 
 
-def test_what_users_write_is_shown_as_it_is() -> None:
+def test_users_texts_are_shown_literally() -> None:
     doc = document(0) | {"waiting": [job(1, name="[red]x\x1b[31m")]}
-    assert any(r"[red]x\x1b[31m" in line for line in Screen(doc).after())
+    assert any(r"[red]x\x1b[31m" in line for line in Screen(doc).lines_after())
 
 
-def test_a_hopsd_that_is_away_leaves_the_screen() -> None:
+def test_an_unreachable_hopsd_keeps_the_screen() -> None:
     def fail() -> dict[str, Any]:
         raise UnreachableError("no hopsd answers")
 
@@ -251,10 +255,10 @@ def on_terminal(
     *words: str, start: Sequence[str] = START, **environ: str
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Run hopsctl on a terminal of 80 x 24 and yield the terminal's other end."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+    ours, program_side = pty.openpty()
+    fcntl.ioctl(program_side, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
     process = subprocess.Popen(
-        [*start, *words], stdin=theirs, stdout=theirs, stderr=theirs,
+        [*start, *words], stdin=program_side, stdout=program_side, stderr=program_side,
         env={**os.environ, "TERM": "xterm-256color", **environ}, start_new_session=start is START,
     )  # fmt: skip
     try:
@@ -263,7 +267,7 @@ def on_terminal(
         process.kill()
         process.wait()
         os.close(ours)
-        os.close(theirs)
+        os.close(program_side)
 
 
 def read_until(ours: int, text: str, seconds: float = 60.0) -> str:
@@ -280,9 +284,9 @@ def read_until(ours: int, text: str, seconds: float = 60.0) -> str:
     [("q", 0), (signal.SIGINT, 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
     ids=str,
 )
-def test_the_terminal_is_left_as_it_was(daemon: Path, end: str | signal.Signals, code: int) -> None:
+def test_the_terminal_is_restored(daemon: Path, end: str | signal.Signals, code: int) -> None:
     with on_terminal("top", "--socket", str(daemon)) as (process, ours):
-        before = termios.tcgetattr(ours)
+        old_attributes = termios.tcgetattr(ours)
         output = read_until(ours, READY)
         assert CLEAR in output
         assert not termios.tcgetattr(ours)[3] & termios.ECHO
@@ -290,13 +294,13 @@ def test_the_terminal_is_left_as_it_was(daemon: Path, end: str | signal.Signals,
             os.write(ours, end.encode())
         else:
             process.send_signal(end)
-        after = read_until(ours, CURSOR)
+        restored_text = read_until(ours, CURSOR)
         assert process.wait(30) == code
-        assert RESTORE in after
-        assert termios.tcgetattr(ours) == before
+        assert RESTORE in restored_text
+        assert termios.tcgetattr(ours) == old_attributes
 
 
-def test_it_is_stopped_and_comes_back(daemon: Path) -> None:
+def test_top_can_be_suspended_and_resumed(daemon: Path) -> None:
     """It runs in a shell with job control, whose session has the terminal."""
     shell = ("setsid", "--ctty", "bash", "--norc", "--noprofile", "-i")
     with on_terminal(start=shell, PS1="ready> ") as (_, ours):
@@ -324,7 +328,7 @@ def test_no_color_is_respected(daemon: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["top", "status"])
-def test_without_a_terminal_nothing_is_coloured_or_drawn(daemon: Path, command: str) -> None:
+def test_without_a_terminal_there_are_no_colours_or_bars(daemon: Path, command: str) -> None:
     result = subprocess.run(
         [*START, command, "--socket", str(daemon)],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
@@ -335,7 +339,7 @@ def test_without_a_terminal_nothing_is_coloured_or_drawn(daemon: Path, command: 
         assert "hopsctl status" in result.stderr
 
 
-def test_a_bar_is_for_a_terminal_alone(tmp_path: Path) -> None:
+def test_a_bar_is_drawn_on_a_terminal_only(tmp_path: Path) -> None:
     words = ("simulate", "--cluster", "paper-64", "--workload", "paper-64", "--jobs", "4",
              "--policy", "fifo", "--out", str(tmp_path))  # fmt: skip
     with on_terminal(*words) as (process, ours):

@@ -94,17 +94,17 @@ def test_options_of_a_script_end_at_its_first_command() -> None:
     ("text", "seconds"),
     [("90", 5400), ("90:30", 5430), ("1:30:00", 5400), ("2-12", 216000), ("1-0:30", 88200)],
 )
-def test_time_limits_are_read_as_sbatch_does(text: str, seconds: float) -> None:
+def test_time_limits_are_parsed_as_by_sbatch(text: str, seconds: float) -> None:
     assert limit_seconds(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "0", "-5", "1:2:3:4", "nan"])
-def test_other_times_are_refused(text: str) -> None:
+def test_other_time_limits_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="give a time"):
         limit_seconds(text)
 
 
-def test_every_count_is_asked_for() -> None:
+def test_every_count_is_predicted() -> None:
     source = Source({"at": 5.0, "arrivals_per_hour": 2.0, "arrivals_by_hour": False})
     comment = "hops:reqs=1,2;samples=10;workload=net"
     reply = answer(source, ANN, {"comment": comment, "time_limit_seconds": 60.0})
@@ -126,12 +126,14 @@ def test_bad_comments_are_refused() -> None:
         answer(Source({}), ANN, {"comment": "hops:reqs=0"})
 
 
-def test_before_the_first_predictions_it_says_so() -> None:
+def test_before_the_first_predictions_the_request_is_refused() -> None:
     with pytest.raises(RefusedError, match="nothing is predicted yet"):
         answer(Source(None), ANN, {"comment": "hops:reqs=1"})
 
 
-def test_it_shows_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sbatch: Path) -> None:
+def test_starts_are_shown_for_every_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sbatch: Path
+) -> None:
     request: dict[str, Any] = {}
 
     def ask(_path: Path, command: str, **arguments: Any) -> Any:
@@ -161,7 +163,7 @@ def test_it_shows_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sba
     ]
 
 
-def test_the_document_has_slurms_own_estimate(
+def test_the_document_contains_slurms_own_estimate(
     monkeypatch: pytest.MonkeyPatch, sbatch: Path
 ) -> None:
     source = Source({"at": 5.0, "arrivals_per_hour": 2.0, "arrivals_by_hour": False})
@@ -175,7 +177,7 @@ def test_the_document_has_slurms_own_estimate(
     assert sbatch.exists()
 
 
-def test_without_slurm_hops_answers_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hops_answers_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Source({"at": 5.0, "arrivals_per_hour": 2.0, "arrivals_by_hour": False})
     monkeypatch.setattr(module, "ask_daemon", lambda _p, _c, **kw: answer(source, ANN, kw))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -184,7 +186,7 @@ def test_without_slurm_hops_answers_alone(tmp_path: Path, monkeypatch: pytest.Mo
     assert "time limits" not in result.output
 
 
-def test_a_script_without_a_comment_needs_one(tmp_path: Path) -> None:
+def test_a_script_without_a_comment_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "plain.sh"
     script.write_text("#!/bin/bash\nsleep 1\n")
     result = CliRunner().invoke(when, [str(script)])

@@ -87,12 +87,14 @@ def total(result: PolicyResult) -> float:
         ("allox", TABLE_1, 75 / 6),
     ],
 )
-def test_the_papers_figures(policy: str, times: list[tuple[float, float]], mean: float) -> None:
+def test_completion_times_match_the_papers(
+    policy: str, times: list[tuple[float, float]], mean: float
+) -> None:
     result = run(policy, load(times, ("u1", "u2")), hybrid(), alpha=1.0)
     assert total(result) / len(times) == pytest.approx(mean)
 
 
-def test_equal_share_in_table_1() -> None:
+def test_equal_share_matches_table_1() -> None:
     result = run(EqualShare(in_order=True), load(TABLE_1, ("u1", "u2")), hybrid())
     assert total(result) == pytest.approx(181.0)
 
@@ -114,7 +116,7 @@ def least_completion_sum(times: Sequence[tuple[float, float]], gpus: int, cpus: 
     st.integers(1, 2),
     st.integers(1, 2),
 )
-def test_what_is_queued_at_once_is_done_as_early_as_can_be(
+def test_jobs_queued_together_finish_with_the_least_total_time(
     times: list[tuple[int, int]], gpus: int, cpus: int
 ) -> None:
     """Matching again whenever a job ends keeps the schedule optimal."""
@@ -123,7 +125,7 @@ def test_what_is_queued_at_once_is_done_as_early_as_can_be(
     assert all(o.restarts == 0 for o in result.outcomes)
 
 
-def test_progress_as_in_section_3_3_2() -> None:
+def test_progress_follows_section_3_3_2() -> None:
     """A job takes 1 CPU, 4 GB and 20 s or 1 GPU, 2 GB and 5 s, of 8 CPUs, 2 GPUs and 64 GB."""
     capacity = {"cpu": 8.0, "gpu": 2.0, "memory": 64.0}
     on_cpu = Configuration({"cpu": 1.0, "memory": 4.0}, 20.0)
@@ -135,7 +137,7 @@ def test_progress_as_in_section_3_3_2() -> None:
         dominant_share({"tpu": 1.0}, capacity)
 
 
-def test_users_considered() -> None:
+def test_alpha_determines_the_number_of_eligible_users() -> None:
     assert [eligible_users(20, a) for a in (0.0, 0.05, 0.3, 0.31, 1.0)] == [1, 1, 6, 7, 20]
 
 
@@ -158,8 +160,8 @@ def waiting(name: str, user: str, samples: float, *reqs: int, **changes: object)
     return Job(**(fields | changes))  # type: ignore[arg-type]
 
 
-def plan_with(policy: str, at: Snapshot, **knobs: float) -> Plan:
-    return get(policy)(at, replace(PlanSettings(), **knobs))  # type: ignore[arg-type]
+def plan_with(policy: str, world: Snapshot, **knobs: float) -> Plan:
+    return get(policy)(world, replace(PlanSettings(), **knobs))  # type: ignore[arg-type]
 
 
 def test_a_small_alpha_serves_the_user_with_less_progress() -> None:
@@ -172,7 +174,7 @@ def test_a_small_alpha_serves_the_user_with_less_progress() -> None:
     assert set(plan_with("allox", snapshot(jobs, 2, 1), alpha=1.0).placements) == {"2"}
 
 
-def test_alpha_is_raised_where_the_users_asked_leave_something_idle() -> None:
+def test_alpha_grows_if_the_eligible_users_leave_devices_idle() -> None:
     """bob has the least progress but no job that can run, so ann's second job starts."""
     runs = waiting("1", "ann", 100.0, running=Allocation.of({"g": 1}))
     finished_share = waiting("4", "bob", 1.0, running=Allocation())
@@ -183,7 +185,7 @@ def test_alpha_is_raised_where_the_users_asked_leave_something_idle() -> None:
     assert "large enough" in plan.waiting[JobId("4")].text
 
 
-def test_several_gpus_are_kept_for_who_comes_first_and_filled_until_then() -> None:
+def test_gpus_reserved_for_a_large_job_are_used_until_it_starts() -> None:
     """Two of four GPUs are busy for 50 s, and the job of four GPUs precedes the long ones.
 
     A job that ends within 50 s may run meanwhile; one that takes 70 s may not.
@@ -208,21 +210,21 @@ def test_the_order_of_jobs_changes_nothing() -> None:
 
 def test_patience_puts_a_long_job_before_shorter_ones() -> None:
     old = waiting("1", "ann", 90.0, wait_seconds=3601.0)
-    at = snapshot([old, waiting("2", "ann", 5.0)], 1, 1)
-    assert set(plan_with("allox+", at).placements) == {"1"}
-    assert set(plan_with("allox+", at, patience_seconds=4000.0).placements) == {"2"}
+    old_snapshot = snapshot([old, waiting("2", "ann", 5.0)], 1, 1)
+    assert set(plan_with("allox+", old_snapshot).placements) == {"1"}
+    assert set(plan_with("allox+", old_snapshot, patience_seconds=4000.0).placements) == {"2"}
 
 
-def test_drf_by_hand() -> None:
+def test_drf_matches_values_by_hand() -> None:
     """In turn, the user with the smallest share gets a GPU; DRFS starts a user's shortest job."""
     jobs = [waiting("1", "ann", 9.0), waiting("2", "ann", 3.0), waiting("3", "bob", 7.0),
             waiting("4", "bob", 8.0)]  # fmt: skip
-    at = snapshot(jobs, 2, 2)
-    assert set(plan_with("drff", at).placements) == {"1", "3"}
-    assert set(plan_with("drfs", at).placements) == {"2", "3"}
+    busy_snapshot = snapshot(jobs, 2, 2)
+    assert set(plan_with("drff", busy_snapshot).placements) == {"1", "3"}
+    assert set(plan_with("drfs", busy_snapshot).placements) == {"2", "3"}
 
 
-def test_drf_leaves_cpus_alone_that_are_nobodys_favourite() -> None:
+def test_drf_uses_no_cpu_that_is_nobodys_favourite() -> None:
     """Lemma 3.2: if every job is faster on GPUs, DRF uses no CPU; equal share and DRFA do."""
     work = load([(10, 15)] * 4)
     nodes_by_policy = {
@@ -232,7 +234,7 @@ def test_drf_leaves_cpus_alone_that_are_nobodys_favourite() -> None:
     assert nodes_by_policy == {"drff": {"g"}, "drfs": {"g"}, "es": {"g", "c"}, "drfa": {"g", "c"}}
 
 
-def test_srpt_preempts_as_soon_as_something_shorter_comes() -> None:
+def test_srpt_preempts_as_soon_as_a_shorter_job_arrives() -> None:
     """A job of 100 s from 0 and one of 10 s from 20 share a GPU: they end at 110 and at 30 s."""
     work = load([(100, 1e9), (10, 1e9)], submits=(0.0, 20.0))
     one_gpu = Cluster((Server(NodeName("g"), GPU, 1),))
@@ -258,7 +260,7 @@ NEVER_PREEMPT = ("allox", "allox+", "sjf+", "jsq+", "es", "drff", "drfs", "drfa"
         max_size=12,
     )
 )
-def test_every_job_runs_once_to_its_end(
+def test_every_job_runs_once_until_its_end(
     policy: str, specs: list[tuple[tuple[int, ...], int, int, str, bool]]
 ) -> None:
     """Jobs of one or several GPUs, on up to two servers; some may run on CPUs."""

@@ -39,7 +39,7 @@ def test_the_short_job_goes_first(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_tasks_in_turn_on_fewer_gpus_where_requirements_allow(name: str) -> None:
+def test_tasks_take_turns_on_fewer_gpus_if_requirements_allow(name: str) -> None:
     """A round has eight tasks, and two GPUs are idle: the job runs if it accepts 2 GPUs."""
     elastic = job("1", 2, 8, 16)
     assert plan_with(name, elastic, idle=(2, 0), first=False).placements[elastic.id].gpus == 2
@@ -65,14 +65,14 @@ def test_the_order_of_jobs_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_plan_says_how_far_it_may_be_from_the_best(name: str) -> None:
+def test_a_plan_states_its_distance_from_the_optimum(name: str) -> None:
     plan = plan_with(name, job("1", 16), job("2", 16), job("3", 16))
     assert plan.objective <= plan.upper_bound < 0
     assert plan.gap == pytest.approx(1 - plan.upper_bound / plan.objective)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_job_that_nothing_can_hold_waits_with_a_reason(name: str) -> None:
+def test_a_job_too_large_for_the_cluster_waits_with_a_reason(name: str) -> None:
     plan = plan_with(name, job("1", 64))
     assert plan.waiting["1"].code is ReasonCode.NO_CONFIGURATION  # type: ignore[index]
 
@@ -95,7 +95,7 @@ def test_earliest_finish_waits_for_the_fast_gpu() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_type_that_the_job_does_not_know_is_not_used(name: str) -> None:
+def test_a_type_unknown_to_the_job_is_not_used(name: str) -> None:
     nodes = (Node(NodeName("b0"), B, 8, 8), Node(NodeName("a0"), A, 8, 8))
     case = replace(snapshot(job("1", 4)), nodes=nodes)
     assert [w.nodes for w in get(name)(case, PlanSettings()).placements.values()] == [("a0",)]

@@ -77,7 +77,7 @@ def test_the_exhaustive_search_misses_no_order(case: Instance) -> None:
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(small_instances(), st.sampled_from(NAMES), st.sampled_from([2, 7, 40]))
-def test_a_schedule_is_feasible_and_lies_between_bound_and_guarantee(
+def test_a_schedule_is_feasible_and_between_bound_and_guarantee(
     case: Instance, name: str, intervals: int
 ) -> None:
     task_schedule = schedule(case, SCHEDULERS[name], intervals)
@@ -89,13 +89,13 @@ def test_a_schedule_is_feasible_and_lies_between_bound_and_guarantee(
     assert completion <= case.alpha * (2 + case.alpha) * least_completion
 
 
-def test_the_bound_of_one_job_alone_is_its_time_on_the_fastest_gpu() -> None:
+def test_the_bound_of_a_single_job_is_its_time_on_the_fastest_gpu() -> None:
     case = instance([[2.0, 5.0]], sync=0.5, rounds=[4], scale=[1], arrival=[3.0], weight=[2.0])
     assert optimum(case) == pytest.approx(2 * (3 + 4 * 2.5))
     assert relax(case).lower_bound == pytest.approx(2 * (3 + 4 * 2.5))
 
 
-def test_the_bound_counts_who_waits_for_a_gpu() -> None:
+def test_the_bound_includes_waiting_for_a_gpu() -> None:
     """Ten equal tasks on one GPU end at 1 to 10; with fine intervals, the bound is close."""
     case = instance([[1.0]] * 10)
     assert relax(case, 400).lower_bound == pytest.approx(55, rel=0.02)
@@ -110,7 +110,7 @@ def test_more_intervals_do_not_loosen_the_bound() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(NAMES))
-def test_times_of_any_size_are_scheduled(seed: int, name: str) -> None:
+def test_times_of_any_magnitude_are_scheduled(seed: int, name: str) -> None:
     """Times from milliseconds to years, weights from a thousandth to a thousand."""
     rng = np.random.default_rng(seed)
     case = instance(
@@ -127,14 +127,14 @@ def test_times_of_any_size_are_scheduled(seed: int, name: str) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(small_instances())
-def test_a_solver_that_gives_up_leaves_a_bound(case: Instance) -> None:
+def test_a_solver_that_gives_up_still_gives_a_bound(case: Instance) -> None:
     with patch("hopsd.policies.hare.relaxation.minimise", side_effect=SolverError("gave up")):
         task_schedule = schedule(case, SCHEDULERS["hare-eft"])
     assert violations(case, task_schedule) == []
     assert 0 < task_schedule.lower_bound <= optimum(case) * (1 + 1e-9)
 
 
-def test_algorithm_1_takes_the_gpu_that_is_free_first_whatever_its_speed() -> None:
+def test_algorithm_1_takes_the_first_free_gpu_whatever_its_speed() -> None:
     """One of two jobs gets the idle GPU that is ten times slower, though it had better wait."""
     case = instance([[1.0, 10.0], [1.0, 10.0]])
     slow = schedule(case, SCHEDULERS["hare"])
@@ -150,7 +150,7 @@ def test_tasks_of_a_round_may_follow_one_another_on_one_gpu() -> None:
     assert task_schedule.completion(case).tolist() == [6.5]
 
 
-def test_dispatching_fills_the_time_before_a_task_that_cannot_begin_yet() -> None:
+def test_dispatching_fills_the_time_before_a_task_that_cannot_start_yet() -> None:
     """Job 0 comes first and synchronises for long: in list order, the GPU idles and job 1 waits."""
     case = instance([[1.0], [1.0]], sync=[[3.0], [0.0]], rounds=[2, 3])
     relaxation = RelaxedSequence(0.0, np.array([0.0, 1.0, 2.0, 3.0, 4.0]))
@@ -229,12 +229,12 @@ def test_the_checker_misses_no_task() -> None:
         ({"train": [[np.inf]]}, "job 0 can run on no GPU"),
     ],
 )
-def test_what_cannot_be_scheduled_is_refused(change: dict[str, object], says: str) -> None:
+def test_impossible_jobs_are_refused(change: dict[str, object], says: str) -> None:
     with pytest.raises(InputError, match=says):
         instance(**({"train": [[1.0]]} | change))  # type: ignore[arg-type]
 
 
-def test_alpha_is_the_largest_ratio_among_the_gpus_there_are() -> None:
+def test_alpha_is_the_largest_ratio_among_the_present_gpus() -> None:
     three = [[1.0, 2.0, 50.0], [3.0, 12.0, 1.0]]
     case = instance(three, sync=[[1.0, 1.0, 9.0], [1.0, 2.5, 9.0]], gpu_type=[0, 1])
     assert case.alpha == 4.0

@@ -27,8 +27,8 @@ def scene(running: dict[str, dict[int, int]], restart: float, wait: float) -> Sn
     plain = mixed_snapshot(16, 0.0, seed=0)
     gpus_in_use = {node: gpus for places in running.values() for node, gpus in places.items()}
     nodes = tuple(
-        replace(node, idle=4 - gpus_in_use.get(at, 0), switches=("core", f"rack{at // 2}"))
-        for at, node in enumerate(plain.nodes)
+        replace(node, idle=4 - gpus_in_use.get(index, 0), switches=("core", f"rack{index // 2}"))
+        for index, node in enumerate(plain.nodes)
     )
     job = replace(plain.jobs[0], age_seconds=36_000.0, wait_seconds=3600.0, samples=1e7)
     present = [
@@ -36,7 +36,7 @@ def scene(running: dict[str, dict[int, int]], restart: float, wait: float) -> Sn
             job,
             id=JobId(name),
             reqs=tuple(sorted({4, sum(places.values())})),
-            running=Allocation.of({nodes[at].name: gpus for at, gpus in places.items()}),
+            running=Allocation.of({nodes[index].name: gpus for index, gpus in places.items()}),
             run_seconds=7200.0,
             running_since=plain.now - 7200.0,
             restart_seconds=restart,
@@ -74,7 +74,7 @@ ELASTIC = {"a": {1: 4, 2: 4}}
 
 @pytest.mark.parametrize("policy", ["hops", "hops+"])
 @pytest.mark.parametrize("running", [SEPARATE, ELASTIC], ids=["movable", "elastic"])
-def test_one_job_moves_for_the_rack_that_another_waits_for(
+def test_a_job_moves_to_free_the_rack_that_another_waits_for(
     policy: str, running: dict[str, dict[int, int]]
 ) -> None:
     snapshot = scene(running, CHEAP, wait=3600.0)
@@ -87,13 +87,13 @@ def test_one_job_moves_for_the_rack_that_another_waits_for(
 
 @pytest.mark.parametrize("policy", ["hops", "hops+"])
 @pytest.mark.parametrize("restart", [0.0, CHEAP, DEAR])
-def test_nobody_moves_for_nothing(policy: str, restart: float) -> None:
+def test_no_job_moves_without_a_gain(policy: str, restart: float) -> None:
     snapshot = remove_job(scene(SEPARATE, restart, wait=3600.0), BOUND)
     assert jobs_moved_by(snapshot, get(policy)(snapshot, PlanSettings())) == []
 
 
 @pytest.mark.parametrize(("policy", "wait"), [("hops", 0.0), ("hops+", 3600.0)])
-def test_nobody_moves_where_the_restart_costs_more_than_the_start_gains(
+def test_no_job_moves_if_the_restart_costs_more_than_the_start_gains(
     policy: str, wait: float
 ) -> None:
     snapshot = scene(SEPARATE, DEAR, wait)

@@ -67,7 +67,7 @@ def small(draw: st.DrawFn) -> Snapshot:
 
 
 @st.composite
-def absurd(draw: st.DrawFn) -> Snapshot:
+def absurd_snapshots(draw: st.DrawFn) -> Snapshot:
     """Honest jobs, and one whose numbers are at or beyond the limits of what a job may declare."""
     snapshot = draw(small())
     liar = replace(
@@ -207,7 +207,7 @@ def test_no_plan_is_worth_more(snapshot: Snapshot, tail_weight: float) -> None:
     assert plan.objective == pytest.approx(best, rel=1e-6)
 
 
-def test_a_plan_is_worth_the_same_whether_or_not_columns_are_written_out(
+def test_a_plan_has_the_same_worth_with_and_without_explicit_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     snapshot = twelve_jobs()
@@ -225,8 +225,12 @@ def test_a_plan_is_worth_the_same_whether_or_not_columns_are_written_out(
 
 
 @settings(max_examples=60, deadline=None)
-@given(snapshot=absurd(), priority=st.sampled_from(PriorityName), tail_weight=st.floats(0.0, 10.0))
-def test_absurd_numbers_of_a_job_stop_no_plan(
+@given(
+    snapshot=absurd_snapshots(),
+    priority=st.sampled_from(PriorityName),
+    tail_weight=st.floats(0.0, 10.0),
+)
+def test_absurd_numbers_of_a_job_do_not_prevent_a_plan(
     snapshot: Snapshot, priority: PriorityName, tail_weight: float
 ) -> None:
     plan = get("hops+")(snapshot, PlanSettings(priority=priority, tail_weight=tail_weight))
@@ -238,7 +242,7 @@ def test_absurd_numbers_of_a_job_stop_no_plan(
     assert plan.placements.keys() | plan.waiting.keys() == {numbers.id for numbers in snapshot.jobs}
 
 
-def test_a_wait_beyond_every_run_time_stops_no_plan() -> None:
+def test_a_wait_beyond_every_run_time_does_not_prevent_a_plan() -> None:
     """A wait of 300 years for a moment's work: a float cannot hold the ratio of the two."""
     first, *rest_of_jobs = twelve_jobs().jobs
     liar = replace(first, samples=1e-300, samples_done=0.0, run_seconds=0.0, wait_seconds=1e10)
@@ -274,7 +278,7 @@ def test_a_job_that_may_not_be_stopped_keeps_its_gpus(snapshot: Snapshot) -> Non
 
 @settings(max_examples=60, deadline=None)
 @given(snapshot=small(), tail_weight=st.sampled_from((0.0, 0.4)))
-def test_a_job_that_is_so_far_behind_runs(snapshot: Snapshot, tail_weight: float) -> None:
+def test_a_job_beyond_the_bound_runs(snapshot: Snapshot, tail_weight: float) -> None:
     """Above the bound of docs/policies.md, the job runs.
 
     The bound is r^2 + 3 p^2 > 3.2 (1 + l) n g (F / b)^0.65 (1 + R^2 + 3 P^2)
@@ -310,9 +314,7 @@ def test_a_job_that_is_so_far_behind_runs(snapshot: Snapshot, tail_weight: float
     assert job.id in get("hops+")(idle_snapshot, settings_).placements
 
 
-def test_on_one_gpu_the_longest_of_n_jobs_starts_when_it_has_waited_sqrt_n_times_its_length() -> (
-    None
-):
+def test_the_longest_of_n_jobs_on_one_gpu_starts_after_sqrt_n_of_its_lengths() -> None:
     n = 100
 
     def single_job(name: int, samples: float, wait_seconds: float = 0.0) -> Job:
@@ -334,7 +336,7 @@ def test_on_one_gpu_the_longest_of_n_jobs_starts_when_it_has_waited_sqrt_n_times
 
 
 @pytest.mark.parametrize("rules", [Rules(exclusive=True), Rules(memory_mb_per_node=6400.0)])
-def test_for_a_whole_server_a_job_waits_until_it_is_worth_all_jobs_there(rules: Rules) -> None:
+def test_a_job_for_a_whole_server_waits_until_it_outweighs_all_jobs_there(rules: Rules) -> None:
     """64 jobs of one GPU each have to stop for it, so the bound's g is 64; 1 would be too few."""
     fast, slow = ThroughputTable({1: 9.0}), ThroughputTable({1: 1.0})
     nodes = (
@@ -388,7 +390,7 @@ def simulate(
 
 
 @pytest.mark.long
-def test_a_job_moves_up_to_a_faster_gpu_however_short_the_rounds() -> None:
+def test_a_job_moves_to_a_faster_gpu_however_short_the_rounds() -> None:
     """Hours on a GPU four times as fast are worth 30 s; hops weighs them against one round only."""
     case = (
         cluster(a0=1, b0=1),
@@ -417,7 +419,7 @@ def test_tail_weight_decides_between_the_last_and_the_shortest() -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_the_mean_of_rigid_jobs_in_a_long_queue_is_within_two_percent_of_the_least() -> None:
+def test_the_mean_jct_of_rigid_jobs_is_within_two_percent_of_the_least() -> None:
     """The comparison is with shortest remaining time first, on equal GPUs."""
     ratios = []
     for seed in range(4):
@@ -434,7 +436,7 @@ def test_the_mean_of_rigid_jobs_in_a_long_queue_is_within_two_percent_of_the_lea
 
 
 @pytest.mark.slow
-def test_equal_jobs_do_not_take_turns() -> None:
+def test_equal_jobs_do_not_alternate() -> None:
     """Two jobs of an hour compete for one GPU; each swap costs 30 s and gains nothing."""
     case = cluster(a0=1), workload([job(1, 3600.0, 1), job(2, 3600.0, 1)])
     assert sum(o.restarts for o in simulate("hops", case, 60.0).outcomes) > 50
@@ -448,7 +450,7 @@ def test_idle_gpus_that_nobody_else_wants_are_used() -> None:
     assert simulate("hops", case, 60.0).outcomes[0].end == pytest.approx(2000.0)
 
 
-def test_what_is_nearly_done_when_it_is_preempted_ends_soon() -> None:
+def test_a_preempted_job_that_is_nearly_done_ends_soon() -> None:
     """Its restart takes longer than its remaining work, but it must not wait forever."""
     nearly_finished = Job(
         JobId("1"), UserName("u"), submit=0.0, wait_seconds=3000.0, reqs=(1,),
@@ -483,14 +485,14 @@ def job_with_rules(name: str, rules: Rules) -> Job:
     )  # fmt: skip
 
 
-def test_jobs_alike_but_for_their_rules_are_planned_by_their_own() -> None:
+def test_equal_jobs_with_different_rules_are_planned_by_their_own_rules() -> None:
     jobs = job_with_rules("1", Rules(nodes=frozenset())), job_with_rules("2", Rules())
     nodes = (Node(NodeName("a0"), A, 2, 2),)
     snapshot = Snapshot(100.0, RoundInfo(True, 60.0), nodes, jobs)
     assert set(get("hops+")(snapshot, PlanSettings()).placements) == {JobId("2")}
 
 
-def test_a_sensitive_job_that_rules_let_run_only_spread_is_spread() -> None:
+def test_a_sensitive_job_is_spread_if_its_rules_allow_nothing_else() -> None:
     jobs = (job_with_rules("1", Rules(shape=ShapeRule.EVEN, cores_per_gpu=2.0)),)
     nodes = tuple(Node(NodeName(name), A, 2, 2, cores=2) for name in ("a0", "a1"))
     snapshot = Snapshot(100.0, RoundInfo(True, 60.0), nodes, jobs)
@@ -509,7 +511,7 @@ def test_a_sensitive_job_that_rules_let_run_only_spread_is_spread() -> None:
 def test_tasks_of_an_array_start_in_the_order_of_their_numbers(
     idle: list[int], tasks: int, reqs: tuple[int, ...], first: bool, seed: int
 ) -> None:
-    nodes = tuple(Node(NodeName(f"n{at}"), A, 4, gpus) for at, gpus in enumerate(idle))
+    nodes = tuple(Node(NodeName(f"n{index}"), A, 4, gpus) for index, gpus in enumerate(idle))
     tables = {A: ThroughputTable({count: 100.0 * count**0.9 for count in reqs})}
     jobs = [
         Job(JobId(f"17_{number}"), UserName("u"), 0.0, 60.0, reqs, tables, age_seconds=3600.0)

@@ -107,7 +107,7 @@ def test_equal_jobs_start_in_the_order_of_submission(
 
 
 @pytest.mark.parametrize("explicit", [True, False])
-def test_of_identical_jobs_the_oldest_start(
+def test_the_oldest_of_identical_jobs_start(
     explicit: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The newest used to start: 17 to 20 of 20, 57 to 60 of 60. ``explicit``: columns exist."""
@@ -131,8 +131,8 @@ def test_of_identical_jobs_the_oldest_start(
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(crowd=crowds())
-def test_submitting_anew_never_helps(crowd: list[Job]) -> None:
-    """A job that is cancelled and submitted anew ranks no higher against any other job.
+def test_resubmitting_never_helps(crowd: list[Job]) -> None:
+    """A job that is cancelled and resubmitted ranks no higher against any other job.
 
     If it has no progress to lose, it gets no GPUs that it would not have had.
     """
@@ -148,7 +148,7 @@ def test_submitting_anew_never_helps(crowd: list[Job]) -> None:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(crowd=crowds(), seconds=st.floats(1.0, 1e6))
-def test_a_rank_only_rises_while_a_job_waits_and_moves_nobody_elses(
+def test_a_rank_only_rises_while_a_job_waits_and_changes_no_other(
     crowd: list[Job], seconds: float
 ) -> None:
     first, *rest_of_crowd = crowd
@@ -161,7 +161,7 @@ def test_a_rank_only_rises_while_a_job_waits_and_moves_nobody_elses(
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(crowd=crowds(), share=st.floats(0.05, 1.0))
-def test_a_job_that_does_less_falls_behind_nobody(crowd: list[Job], share: float) -> None:
+def test_a_job_with_less_work_falls_behind_no_other(crowd: list[Job], share: float) -> None:
     first, *rest_of_crowd = crowd
     total = first.samples or 0.0
     samples_done = first.samples_done
@@ -173,9 +173,7 @@ def test_a_job_that_does_less_falls_behind_nobody(crowd: list[Job], share: float
 
 @settings(max_examples=40, deadline=None)
 @given(crowd=crowds(), share=st.floats(0.05, 1.0))
-def test_a_job_that_does_less_starts_where_it_would_have_started(
-    crowd: list[Job], share: float
-) -> None:
+def test_a_job_with_less_work_still_starts(crowd: list[Job], share: float) -> None:
     """Of jobs of one GPU each on equal GPUs, those that rank first start."""
     nodes = (Node(NodeName("a0"), A, 2, 2),)
 
@@ -202,7 +200,9 @@ def test_a_job_that_does_less_starts_where_it_would_have_started(
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(crowd=crowds(), factor=st.sampled_from([1e-9, 0.1, 0.5, 2.0, 1e9]))
-def test_what_a_new_job_says_of_several_gpus_moves_no_rank(crowd: list[Job], factor: float) -> None:
+def test_a_new_jobs_claims_about_several_gpus_change_no_rank(
+    crowd: list[Job], factor: float
+) -> None:
     """A job of eight GPUs used to rank 200 times as high if it declared them as fast as one."""
     first, *rest_of_crowd = crowd
     new = replace(first, submit=NOW, wait_seconds=0.0, run_seconds=0.0, samples_done=0.0)
@@ -220,7 +220,7 @@ def test_what_a_new_job_says_of_several_gpus_moves_no_rank(crowd: list[Job], fac
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(crowd=crowds(), factor=st.sampled_from([2.0**-10, 0.5, 2.0, 2.0**10]))
-def test_speeds_that_a_job_of_one_gpu_count_multiplies_change_no_plan(
+def test_scaling_the_speeds_of_a_job_of_one_gpu_count_changes_no_plan(
     crowd: list[Job], factor: float
 ) -> None:
     first, *rest_of_crowd = crowd

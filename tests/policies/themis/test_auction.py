@@ -90,19 +90,19 @@ def linear(servers: list[int], counts: list[tuple[int, ...]]) -> Program:
     return program_of(columns, idle, np.log(10.0 * size))
 
 
-def test_two_equal_bidders_keep_half_of_half() -> None:
+def test_two_equal_bidders_keep_half_each() -> None:
     """Each takes 2 of 4 GPUs, which would double the other's progress."""
     outcome = auction(linear([4], [(1, 2, 3, 4)] * 2), 0.0, 10.0)
     assert outcome.worth == pytest.approx(2 * log(20))
     assert outcome.kept_share == pytest.approx([0.5, 0.5])
 
 
-def test_nobody_pays_where_nobody_wants_more() -> None:
+def test_no_bidder_pays_if_nobody_wants_more() -> None:
     outcome = auction(linear([4, 4], [(1, 2), (4,)]), 0.0, 10.0)
     assert outcome.kept_share.tolist() == [1.0, 1.0]
 
 
-def test_prices_tell_about_the_same_payments_as_programs_do() -> None:
+def test_payments_by_prices_are_close_to_those_by_programs() -> None:
     """Ten bidders are priced: each has 4 of 40 GPUs, which would give the others 1/9 more."""
     program = linear([8] * 5, [(1, 2, 4, 8)] * 10)
     assert len(program.value) > 100 or program.configurations.jobs > 8
@@ -136,7 +136,7 @@ def test_a_payment_leaves_a_count_that_the_job_accepts(
 
 @settings(deadline=None)
 @given(st.floats(0.25, 1.0), st.sets(st.integers(1, 8), min_size=1))
-def test_payments_are_right_in_the_mean(kept_share: float, counts: set[int]) -> None:
+def test_payments_are_right_on_average(kept_share: float, counts: set[int]) -> None:
     """The mean is over all values of luck, if the share is not below the smallest count."""
     win = Allocation.of({"a": 8})
     counts_after = [

@@ -52,7 +52,7 @@ def example_agent() -> Agent:
     return Agent(Example(), 0.0, independent_seconds(budget, 16, 4 * 8, 4.0), NO_OFFER)
 
 
-def test_the_example_s_times() -> None:
+def test_times_of_the_example_match_the_papers() -> None:
     agent = example_agent()
     assert agent.independent == 2500.0
     phases = [agent.scheduler.jobs_in_phase(phase, NO_OFFER) for phase in range(3)]
@@ -63,18 +63,18 @@ def test_the_example_s_times() -> None:
 @pytest.mark.parametrize(
     ("count", "rho"), [(0, inf), (1, 4.0), (2, 2.0), (4, 1.0), (8, 0.5), (16, 0.34)]
 )
-def test_the_bids_of_table_3(count: int, rho: float) -> None:
+def test_bids_match_table_3(count: int, rho: float) -> None:
     assert example_agent().rho(gpus(*([count] if count else []))) == rho
 
 
-def test_what_an_app_keeps_and_a_restart_count() -> None:
+def test_kept_gpus_and_restarts_count_in_rho() -> None:
     agent = replace(example_agent(), kept_gpus=gpus(1))
     assert agent.rho(NO_OFFER) == 4.0
     assert agent.rho(gpus(1)) == 2.0
     assert agent.rho(gpus(1), lost_seconds=250.0) == 2.1
 
 
-def test_one_job_as_equation_1_has_it() -> None:
+def test_the_rho_of_a_single_job_follows_equation_1() -> None:
     """800 s are over, 10 of 20 iterations of 100 s left, S = 1.1 on 4 of at most 8 GPUs, N = 3."""
     seconds = shared_seconds(800.0, [[JobInfo(10, 100.0, 1.1, 8)]], 4)
     assert seconds == pytest.approx(800.0 + 10 * 100.0 * 1.1 / 4)
@@ -87,7 +87,7 @@ def test_one_job_as_equation_1_has_it() -> None:
     st.lists(st.tuples(st.floats(1.0, 1e4), st.integers(1, 16)), min_size=1, max_size=8),
     st.integers(1, 64),
 )
-def test_a_phase_is_never_shorter_than_its_longest_job_nor_than_all_work_shared(
+def test_a_phase_takes_at_least_its_longest_job_and_its_total_work(
     jobs: list[tuple[float, int]], count: int
 ) -> None:
     """An allocation with one more GPU is never worse either."""
@@ -99,7 +99,7 @@ def test_a_phase_is_never_shorter_than_its_longest_job_nor_than_all_work_shared(
 
 
 @given(st.integers(1, 64), st.integers(1, 128), st.floats(1.0, 50.0))
-def test_both_independent_times_agree_where_the_app_can_use_the_whole_cluster(
+def test_both_independent_times_agree_if_the_app_can_use_the_whole_cluster(
     cluster: int, max_gpus: int, apps: float
 ) -> None:
     printed_seconds = independent_seconds(1e4, cluster, max_gpus, apps)
@@ -143,7 +143,7 @@ def example_jobs(table: str = "table") -> list[Job]:
 @pytest.mark.parametrize(
     ("parts", "rho"), [((1,), 4.0), ((2,), 2.0), ((4,), 1.0), ((8,), 0.5), ((8, 8), 0.34)]
 )
-def test_the_example_as_slurm_jobs(parts: tuple[int, ...], rho: float) -> None:
+def test_the_example_runs_as_slurm_jobs(parts: tuple[int, ...], rho: float) -> None:
     """Each job fits on a server of 8, so none is spread even with 16 GPUs."""
     agent = slurm_agent(example_jobs())
     assert agent.independent == pytest.approx(2500.0)
@@ -151,7 +151,7 @@ def test_the_example_as_slurm_jobs(parts: tuple[int, ...], rho: float) -> None:
 
 
 def test_survivors_other_than_the_median_change_the_bid() -> None:
-    """The two that went on need 120 and 100 s: phase 3 uses their median, 110 s."""
+    """The two survivors need 120 and 100 s: phase 3 uses their median, 110 s."""
     jobs = [replace(job, phase=job.phase - 1) for job in example_jobs() if job.phase > 1]
     jobs[0] = slurm_job(4, 120.0, 16, 1)
     jobs[1] = slurm_job(5, 100.0, 16, 1)
@@ -170,7 +170,7 @@ def test_survivors_other_than_the_median_change_the_bid() -> None:
         ("assumed", "rs", 1.3),
     ],
 )
-def test_a_slowdown_is_the_measured_one_or_by_placement(
+def test_a_slowdown_is_measured_or_follows_from_the_placement(
     table: str, racks: str, slowdown: float
 ) -> None:
     """One job of 8 GPUs has four on each of two servers."""
@@ -179,7 +179,7 @@ def test_a_slowdown_is_the_measured_one_or_by_placement(
     assert agent.rho(spread) == pytest.approx(slowdown * agent.rho(gpus(8)))
 
 
-def test_jobs_of_an_app_that_each_fit_in_a_rack_are_not_across_racks() -> None:
+def test_jobs_that_each_fit_in_a_rack_are_not_across_racks() -> None:
     """Each of two jobs of 4 GPUs fits into a rack with 2 and 2 GPUs, or with 3 and 1.
 
     With 3, 3 and 2 GPUs in three racks, one of the jobs is across racks.

@@ -53,7 +53,7 @@ def plan(jobs: list[Job], now: float = 3600.0, first: bool = True, **knobs: floa
     return get("themis")(snapshot, replace(PlanSettings(policy="themis"), **knobs))
 
 
-def test_a_lease_lasts_and_ends_at_the_first_round_after_its_time() -> None:
+def test_a_lease_ends_at_the_first_round_after_its_time() -> None:
     def keeps(now: float) -> bool:
         snapshot = Snapshot(now, RoundInfo(True, 360.0), (), (running(1, 0.0, n0=8),))
         return bool(leased_jobs(snapshot, 600.0))
@@ -61,7 +61,7 @@ def test_a_lease_lasts_and_ends_at_the_first_round_after_its_time() -> None:
     assert [keeps(t * 360.0) for t in range(1, 8)] == [True, False, True, False, False, True, False]
 
 
-def test_whoever_has_a_lease_stays_and_others_get_the_rest() -> None:
+def test_leaseholders_stay_and_others_get_the_rest() -> None:
     auction_plan = plan([running(1, 3300.0, n0=8), job(2)])
     assert auction_plan.placements["1"] == Allocation.of({"n0": 8})
     assert auction_plan.placements["2"] == Allocation.of({"n1": 8})
@@ -71,11 +71,11 @@ def test_whoever_has_a_lease_stays_and_others_get_the_rest() -> None:
     ("apps", "share", "count"),
     [(0, 0.8, 0), (1, 0.8, 1), (10, 0.8, 2), (11, 0.8, 3), (5, 0.0, 5), (9, 1.0, 1)],
 )
-def test_one_minus_f_of_the_apps_bid(apps: int, share: float, count: int) -> None:
+def test_the_fraction_one_minus_f_of_the_apps_bids(apps: int, share: float, count: int) -> None:
     assert bidder_count(apps, share) == count
 
 
-def test_the_farthest_from_fair_bids_and_wins_before_the_others() -> None:
+def test_the_app_farthest_from_fair_bids_and_wins_first() -> None:
     """Five apps wait; the one that waits longest gets all it can use, the others share the rest."""
     jobs = [job(i, submit=3000.0) for i in range(4)] + [job(4, submit=0.0)]
     auction_plan = plan(jobs)
@@ -83,7 +83,7 @@ def test_the_farthest_from_fair_bids_and_wins_before_the_others() -> None:
     assert sum(auction_plan.placements[str(i)].gpus for i in range(4)) == 8
 
 
-def test_payments_go_to_those_who_did_not_bid() -> None:
+def test_payments_go_to_apps_that_did_not_bid() -> None:
     """Two of twelve apps bid, and both win 8 of 16 GPUs.
 
     Each alone would take all 16 and, spread over both servers, be 1.4 times as fast. So they keep
@@ -98,7 +98,7 @@ def test_payments_go_to_those_who_did_not_bid() -> None:
     assert sum(a.gpus for a in auction_plan.placements.values()) == 16
 
 
-def test_leftovers_are_random_by_seed_alone() -> None:
+def test_leftovers_depend_on_the_seed_only() -> None:
     jobs = [job(i, 4, submit=float(i)) for i in range(12)]
     answers = {seed: plan(jobs, seed=seed).placements for seed in range(8)}
     assert answers[3] == plan(jobs[::-1], seed=3).placements
@@ -106,7 +106,7 @@ def test_leftovers_are_random_by_seed_alone() -> None:
     assert all("0" in placements for placements in answers.values())
 
 
-def test_jobs_of_an_app_share_what_it_wins() -> None:
+def test_jobs_of_an_app_share_its_gpus() -> None:
     """The longer job gets more; another user's app of that name is separate and has a lease."""
     app = AppName("lm")
     jobs = [
@@ -120,13 +120,13 @@ def test_jobs_of_an_app_share_what_it_wins() -> None:
     assert auction_plan.placements["3"] == Allocation.of({"n0": 8})
 
 
-def test_a_job_that_fits_nowhere_is_told_so() -> None:
+def test_a_job_that_fits_nowhere_gets_a_reason() -> None:
     auction_plan = plan([job(1, 64), job(2, 8)])
     assert auction_plan.waiting["1"].code is ReasonCode.NO_CONFIGURATION
     assert auction_plan.placements.keys() == {"2"}
 
 
-def test_who_loses_is_told_its_rho() -> None:
+def test_losers_are_told_their_rho() -> None:
     auction_plan = plan([job(i, 8, submit=float(i)) for i in range(3)])
     assert len(auction_plan.placements) == 2
     (reason,) = auction_plan.waiting.values()
@@ -137,7 +137,7 @@ def test_who_loses_is_told_its_rho() -> None:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**9))
-def test_no_server_is_over_allocated_and_counts_are_the_jobs_own(seed: int) -> None:
+def test_no_server_is_over_allocated_and_jobs_get_accepted_counts(seed: int) -> None:
     """Cases have apps, leases, two GPU types and further plans; equal input gives equal plans."""
     rng = Random(seed)
     idle = Counter({f"n{i}": rng.choice([1, 2, 4, 8]) for i in range(rng.randint(1, 5))})
@@ -175,14 +175,14 @@ def test_no_server_is_over_allocated_and_counts_are_the_jobs_own(seed: int) -> N
     )
     auction_plan = get("themis")(snapshot, knobs)
     free = Counter(idle)
-    for mine in jobs:
-        allocation = auction_plan.placements.get(mine.id)
-        if first and mine.running and mine.preemptible:
-            free.update({str(node): gpus for node, gpus in mine.running})
+    for candidate in jobs:
+        allocation = auction_plan.placements.get(candidate.id)
+        if first and candidate.running and candidate.preemptible:
+            free.update({str(node): gpus for node, gpus in candidate.running})
         if allocation:
-            assert allocation.gpus in mine.reqs
+            assert allocation.gpus in candidate.reqs
             assert len({types[node] for node in allocation.nodes}) == 1
-            assert not mine.running or (first and mine.preemptible)
+            assert not candidate.running or (first and candidate.preemptible)
     for allocation in auction_plan.placements.values():
         free.subtract({str(node): gpus for node, gpus in allocation})
     assert all(remainder >= 0 for remainder in free.values())
@@ -258,7 +258,7 @@ def test_of_20_equal_apps_on_2_gpus_none_waits_more_than_20_leases(interval: flo
 
 
 @pytest.mark.slow
-def test_who_says_that_its_worst_bid_is_worse_gains_nothing() -> None:
+def test_exaggerating_the_worst_bid_gains_nothing() -> None:
     """This holds in the mean: rounding and the order of turns may move the end of a single run."""
     gain = 0.0
     for seed in range(5):

@@ -1,4 +1,4 @@
-"""Gavel's programs against formulations of our own, and its rounds."""
+"""Gavel's programs against independent formulations, and its rounds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shares(draw: st.DrawFn) -> Shares:
 
 
 def constraints(case: Shares) -> tuple[Floats, Floats]:
-    """A dense program of its own: X (jobs * types,) keeps within a job's time and a type's GPUs."""
+    """An independent dense program: X (jobs * types,) obeys every job's time and type's GPUs."""
     jobs, types = case.rates.shape
     each_job = np.repeat(np.eye(jobs), types, axis=1)
     of_type = np.tile(np.eye(types), jobs) * np.repeat(case.gpus, types)
@@ -105,7 +105,7 @@ def levels(case: Shares, x: Floats) -> Floats:
 @pytest.mark.slow
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(shares())
-def test_max_min_is_the_largest_minimum(case: Shares) -> None:
+def test_max_min_maximises_the_minimum(case: Shares) -> None:
     x = max_min(case)
     within_limits(case, x)
     unit = case.equal_rates / case.gpus
@@ -115,7 +115,7 @@ def test_max_min_is_the_largest_minimum(case: Shares) -> None:
 @pytest.mark.slow
 @hypothesis_settings(max_examples=100, deadline=None)
 @given(shares())
-def test_water_filling_leaves_nothing_for_anybody(case: Shares) -> None:
+def test_water_filling_leaves_no_job_room_to_gain(case: Shares) -> None:
     """No job can have 1 % more without taking from one that has as little or less.
 
     A job that is nearly as fast on two types turns the solver's 1e-7 into some 1e-4 of a level.
@@ -158,7 +158,7 @@ ONE_IS_NEARLY_DONE = Shares(
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(shares())
 @example(ONE_IS_NEARLY_DONE)
-def test_finish_time_fairness_is_the_lowest(case: Shares) -> None:
+def test_finish_time_fairness_is_minimised(case: Shares) -> None:
     x = finish_time_fairness(case)
     within_limits(case, x)
 
@@ -174,8 +174,8 @@ def test_finish_time_fairness_is_the_lowest(case: Shares) -> None:
 @pytest.mark.slow
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(shares())
-def test_of_the_shortest_makespans_nothing_more_can_be_done(case: Shares) -> None:
-    """The plain program is open about all jobs but the longest ones."""
+def test_no_job_can_gain_under_the_shortest_makespan(case: Shares) -> None:
+    """The plain program leaves all jobs but the longest ones undetermined."""
     x = makespan(case)
     longest = (case.remaining / (case.rates * x).sum(axis=1)).max()
     assert relative(case, x) == pytest.approx(largest_sum(case, case.remaining / longest), rel=5e-3)
@@ -184,7 +184,7 @@ def test_of_the_shortest_makespans_nothing_more_can_be_done(case: Shares) -> Non
 @pytest.mark.slow
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(shares())
-def test_of_the_fairest_finishes_nothing_more_can_be_done(case: Shares) -> None:
+def test_no_job_can_gain_under_the_fairest_finishes(case: Shares) -> None:
     x = finish_time_fairness(case)
     slack = worst_rho(case, x) * case.alone_seconds - case.elapsed_seconds
     # The bound is known to 1e-7, and what others can do may depend on it much.
@@ -228,7 +228,7 @@ def test_max_sum_equals_its_dual(case: Shares) -> None:
     assert (value * x).sum() == pytest.approx(dual.fun, rel=1e-6)
 
 
-def test_who_loses_nothing_leaves_the_fast_gpu_to_others() -> None:
+def test_a_job_that_loses_nothing_leaves_the_fast_gpu_to_others() -> None:
     """Two 1-GPU jobs, one GPU each of two types: the second job is as fast on either, so its
     level is 1 whatever happens. The plain program stops there; water filling gives the first
     the fast GPU all the time: 4 of 2.5 samples/s.
@@ -247,8 +247,8 @@ def test_who_loses_nothing_leaves_the_fast_gpu_to_others() -> None:
 
 
 @pytest.mark.long
-def test_rounds_give_the_time_that_the_program_says() -> None:
-    """Three equal jobs on one GPU, played for 300 rounds: a third of the time each."""
+def test_rounds_give_each_job_its_share_of_time() -> None:
+    """Three equal jobs on one GPU, simulated for 300 rounds, get a third of the time each."""
     load = workload([job(i, 1e9, 1) for i in range(3)])
     run_seconds: list[list[float]] = []
 
@@ -261,13 +261,13 @@ def test_rounds_give_the_time_that_the_program_says() -> None:
     assert run_seconds[-1] == pytest.approx([10000.0] * 3, abs=100.0)
 
 
-def test_a_plan_is_made_at_a_rounds_start_only() -> None:
+def test_plans_are_made_at_a_rounds_start_only() -> None:
     load = workload([job(1, 500.0, 1), job(2, 50.0, 1, submit=10.0)])
     result = play("gavel", get("gavel"), cluster(n0=2), load, SimulationSettings(100.0))
     assert [o.first_start for o in result.outcomes] == [0.0, 100.0]
 
 
-def test_what_nobody_has_a_share_of_is_given_all_the_same() -> None:
+def test_gpus_without_shares_are_given_anyway() -> None:
     """All shares are of type b, whose GPU is one: type a's queue serves a job with X = 0."""
 
     def only_b(shares: Shares) -> Floats:
@@ -279,7 +279,7 @@ def test_what_nobody_has_a_share_of_is_given_all_the_same() -> None:
 
 
 def test_every_type_has_a_queue_in_which_shares_come_first() -> None:
-    """Job 2 alone has a share of the fast type and goes first there; job 1 takes what is left."""
+    """Only job 2 has a share of the fast type and is first there; job 1 takes the rest."""
 
     def second_on_a(shares: Shares) -> Floats:
         return np.array([[0.0, 0.2], [0.8, 0.0]])
@@ -299,7 +299,7 @@ def test_every_type_has_a_queue_in_which_shares_come_first() -> None:
 
 
 @pytest.mark.parametrize(("by_share", "first"), [(False, 100.0), (True, 200.0)])
-def test_shares_that_count_what_is_left_are_not_divided_by_what_was_received(
+def test_shares_of_remaining_work_are_not_divided_by_received_time(
     by_share: bool, first: float
 ) -> None:
     """The job with the larger share ends before the other starts, or they alternate."""
@@ -313,8 +313,8 @@ def test_shares_that_count_what_is_left_are_not_divided_by_what_was_received(
     assert [o.first_start for o in result.outcomes] == [first, 0.0]
 
 
-def test_the_job_with_most_left_is_first_for_the_makespan() -> None:
-    """Equal jobs, of which the first is half done when the second comes."""
+def test_the_job_with_most_remaining_work_is_first_for_the_makespan() -> None:
+    """The jobs are equal; the first is half done when the second arrives."""
     load = workload([job(1, 400.0, 1), job(2, 400.0, 1, submit=150.0)])
     run = SimulationSettings(100.0, cluster=ClusterSettings(0.0))
     result = play("gavel-makespan", get("gavel-makespan"), cluster(n0=1), load, run)
@@ -322,8 +322,8 @@ def test_the_job_with_most_left_is_first_for_the_makespan() -> None:
     assert max(o.end or 0.0 for o in result.outcomes) == 800.0
 
 
-def test_time_alone_counts_the_jobs_that_were_there() -> None:
-    """Alone for 100 s, then one of two: what is done counts as it was, the rest at half speed."""
+def test_time_alone_counts_the_jobs_present_at_the_time() -> None:
+    """Alone for 100 s, then one of two: past work counts at full speed, the rest at half."""
     load = workload([job(1, 1000.0, 1), job(2, 1000.0, 1, submit=100.0)])
     alone: list[list[float]] = []
 

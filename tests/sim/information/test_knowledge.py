@@ -57,7 +57,7 @@ def test_perfect_knowledge_is_the_truth() -> None:
     assert {j.samples for j in recorded_policy(Knows.PERFECT).snapshots_of("1")} == {2000.0}
 
 
-def test_without_knowledge_only_the_time_limit_says_how_long_a_job_is() -> None:
+def test_without_knowledge_only_the_time_limit_is_known() -> None:
     for job_seen in recorded_policy(Knows.NONE).snapshots_of("2"):
         assert job_seen.samples is None
         assert job_seen.age_seconds is None
@@ -65,7 +65,7 @@ def test_without_knowledge_only_the_time_limit_says_how_long_a_job_is() -> None:
         assert job_seen.throughput[A].aggregated == {1: 1.0}
 
 
-def test_measured_knowledge_comes_from_jobs_that_have_ended() -> None:
+def test_measured_knowledge_comes_from_ended_jobs() -> None:
     policy = recorded_policy(Knows.MEASURED)
     first = policy.snapshots_of("1")[0]
     assert (first.samples, first.age_seconds) == (None, None)
@@ -75,7 +75,7 @@ def test_measured_knowledge_comes_from_jobs_that_have_ended() -> None:
     assert second.throughput[A].aggregated == {1: 1.0}
 
 
-def test_errors_are_as_large_as_asked_for_and_the_same_for_every_policy() -> None:
+def test_errors_have_the_requested_size_and_are_equal_for_all_policies() -> None:
     paper_preset = preset("paper-64")
     truth = paper_preset.workload(0, jobs=400)
     knows = KnowledgeSettings(speed_error=0.3, time_error=0.5, seed=7)
@@ -95,14 +95,14 @@ def test_errors_are_as_large_as_asked_for_and_the_same_for_every_policy() -> Non
     assert pstdev([error for count, error in speeds if count > 1]) == pytest.approx(0.3, rel=0.25)
 
 
-def test_an_error_of_what_is_not_told_is_refused() -> None:
+def test_an_error_of_an_unknown_value_is_refused() -> None:
     with pytest.raises(InputError, match="--time-error"):
         KnowledgeSettings(Knows.MEASURED, time_error=0.1)
     with pytest.raises(InputError, match="--speed-error"):
         KnowledgeSettings(Knows.NONE, speed_error=0.1)
 
 
-def test_a_study_says_what_its_policies_knew(tmp_path: Path) -> None:
+def test_a_study_names_its_policies_knowledge(tmp_path: Path) -> None:
     common = ["--cluster=paper-64", "--workload=paper-64", "--jobs=3", "--policy=fifo", "--report"]
     plain = CliRunner().invoke(simulate, [*common, f"--out={tmp_path}"])
     assert "Policies knew: true speeds, true samples" in plain.output
@@ -114,7 +114,7 @@ def test_a_study_says_what_its_policies_knew(tmp_path: Path) -> None:
     assert "past runs" in answer["knowledge"]["text"]
 
 
-def test_a_final_report_is_read_though_the_job_has_ended() -> None:
+def test_a_final_report_is_read_after_the_job_has_ended() -> None:
     """Otherwise the samples known at the last plan would count as all that the job trained."""
     policy = RecordingPolicy()
     jobs = [job(1, 5000.0, 1), job(2, 10.0, 1, submit=6000.0)]
@@ -123,7 +123,7 @@ def test_a_final_report_is_read_though_the_job_has_ended() -> None:
     assert policy.snapshots_of("2")[0].samples == pytest.approx(5000.0, rel=0.05)
 
 
-def test_names_differ() -> None:
+def test_past_runs_of_another_workload_are_not_used() -> None:
     """A user's runs of other programs are used for a new program only from the fourth on."""
     policy = RecordingPolicy()
     load = workload([job(1, 5000.0, 1), job(2, 10.0, 1, submit=6000.0, workload="other")])

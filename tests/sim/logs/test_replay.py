@@ -31,7 +31,7 @@ FIRST_JOB = log_entry("1", 1000.0, Stretch(1000.0, 2000.0, 2))
 LATE_JOB = log_entry("2", 1000.0, Stretch(4000.0, 5000.0, 2))
 
 
-def test_reality_has_the_figures_of_a_policy() -> None:
+def test_reality_has_the_same_figures_as_a_policy() -> None:
     replayed_log = replay([FIRST_JOB, LATE_JOB], CLUSTER, START, END, 10)
     was = as_it_was(replayed_log, CLUSTER, 500.0)
     assert [(o.first_start, o.end, o.wait) for o in was.outcomes] == [
@@ -39,17 +39,17 @@ def test_reality_has_the_figures_of_a_policy() -> None:
         (3000.0, 4000.0, 3000.0),
     ]
     assert was.summary.gpu_utilisation == pytest.approx(0.5)
-    # Both GPUs are idle from 1000 to 3000 while job 2 waits, at four of eight looks.
+    # Both GPUs are idle from 1000 to 3000 while job 2 waits, in four of eight rounds.
     assert was.summary.avg_fragments == pytest.approx(1.0)
 
 
-def test_a_policy_takes_as_long_with_each_job_as_it_took() -> None:
+def test_jobs_take_as_long_under_a_policy_as_in_reality() -> None:
     replayed_log = replay([FIRST_JOB, LATE_JOB], CLUSTER, START, END, 10)
     result = play("fifo", get("fifo"), CLUSTER, replayed_log.workload, SimulationSettings(500.0))
     assert [(o.first_start, o.end) for o in result.outcomes] == [(0.0, 1000.0), (1000.0, 2000.0)]
 
 
-def test_only_what_lies_within_the_period_counts() -> None:
+def test_only_time_within_the_period_counts() -> None:
     runs = (Stretch(0.0, 1500.0, 2), Stretch(9500.0, None, 2))
     (job,) = replay([log_entry("1", -500.0, *runs)], CLUSTER, START, END, 10).jobs
     assert job.since == START
@@ -65,7 +65,7 @@ def test_a_restarted_job_is_one_job() -> None:
     assert (was.wait, was.restarts) == (1000.0, 1)
 
 
-def test_of_too_many_the_newest_are_kept_and_the_period_begins_with_them() -> None:
+def test_the_newest_jobs_are_kept_and_the_period_begins_with_them() -> None:
     replayed_log = replay([FIRST_JOB, replace(LATE_JOB, since=2500.0)], CLUSTER, START, END, 1)
     assert ([job.id for job in replayed_log.jobs], replayed_log.start, replayed_log.older) == (
         ["2"],
@@ -74,7 +74,7 @@ def test_of_too_many_the_newest_are_kept_and_the_period_begins_with_them() -> No
     )
 
 
-def test_a_job_runs_on_the_type_that_it_asked_for() -> None:
+def test_a_job_runs_on_the_requested_type() -> None:
     two_types = cluster(n0=2, b0=2)
     typed_jobs = [
         replace(FIRST_JOB, gpu_type=GpuType("b")),
@@ -86,19 +86,19 @@ def test_a_job_runs_on_the_type_that_it_asked_for() -> None:
     assert replayed_log.unknown_types == 1
 
 
-def test_what_never_ran_is_counted_and_nothing_else_is_an_error() -> None:
+def test_jobs_that_never_ran_are_counted_and_an_empty_log_is_an_error() -> None:
     waiting = log_entry("3", 1000.0)
     assert replay([FIRST_JOB, waiting], CLUSTER, START, END, 10).never_ran == 1
     with pytest.raises(InputError, match="no job with GPUs ran"):
         replay([waiting], CLUSTER, START, END, 10)
 
 
-def test_an_id_given_twice_names_two_jobs() -> None:
+def test_a_reused_id_names_two_jobs() -> None:
     later = replace(LATE_JOB, id=FIRST_JOB.id, since=3000.0)
     assert [j.id for j in replay([FIRST_JOB, later], CLUSTER, START, END, 10).jobs] == ["1", "1-2"]
 
 
-def test_what_is_assumed_is_said() -> None:
+def test_assumptions_are_stated() -> None:
     text = " ".join(
         assumptions(replay([FIRST_JOB, LATE_JOB], CLUSTER, START, END, 10), machine="told")
     )
@@ -114,7 +114,7 @@ def test_what_is_assumed_is_said() -> None:
         max_size=8,
     )
 )
-def test_no_gpu_second_is_lost_or_won(jobs: list[tuple[float, float, float, int]]) -> None:
+def test_no_gpu_second_is_lost_or_added(jobs: list[tuple[float, float, float, int]]) -> None:
     logged_jobs = [
         log_entry(str(i), since, Stretch(since + wait, since + wait + run, gpus), gpus=gpus)
         for i, (since, wait, run, gpus) in enumerate(jobs)

@@ -42,7 +42,7 @@ def test_predictions_change_nothing_else(tmp_path: Path, policy: str) -> None:
 
 
 @pytest.mark.slow
-def test_every_job_has_a_start_said_at_its_submission(tmp_path: Path) -> None:
+def test_every_job_has_a_start_predicted_at_its_submission(tmp_path: Path) -> None:
     run(tmp_path, "--predict")
     forecasts = rows(tmp_path / "predictions.csv")
     assert list(forecasts[0]) == ["policy", "at", "id", "kind", "expected", "low", "high", "actual"]
@@ -62,7 +62,7 @@ def test_every_job_has_a_start_said_at_its_submission(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_the_same_seed_writes_the_same(tmp_path: Path) -> None:
+def test_the_same_seed_writes_the_same_predictions(tmp_path: Path) -> None:
     run(tmp_path / "a", "--predict", "--knowledge", "measured")
     run(tmp_path / "b", "--predict", "--knowledge", "measured")
     a, b = (tmp_path / name / "predictions.csv" for name in "ab")
@@ -70,7 +70,7 @@ def test_the_same_seed_writes_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_known_run_times_under_backfill_are_predicted_nearly_exactly(tmp_path: Path) -> None:
+def test_known_run_times_under_backfill_are_predicted_almost_exactly(tmp_path: Path) -> None:
     """Jobs are rigid and never preempted, speeds true: only server speed factors are unknown."""
     run(tmp_path, "--predict", jobs=25)
     forecasts = rows(tmp_path / "predictions.csv")

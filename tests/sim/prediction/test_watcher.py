@@ -1,4 +1,4 @@
-"""A predictor learns from a simulation what it would learn from a daemon."""
+"""A predictor learns from a simulation as it would from a daemon."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Listener(Predictor):
 
 
 @pytest.mark.slow
-def test_a_job_that_was_stopped_starts_again() -> None:
+def test_a_stopped_job_starts_again() -> None:
     """Starts are predicted while the job waits: without the outcomes, all would count as late."""
     paper = preset("paper-64")
     listener = Listener()

@@ -55,7 +55,7 @@ MaxNodes=2 MaxTime=1-02:30:00 State=UP Nodes=n0 TRESBillingWeights=CPU=0.5,Mem=2
 CONFIG = "AccountingStorageEnforce = associations,limits,qos,safe\nSlurmUser = root(0)\n"
 
 
-def test_associations_know_their_bounds_use_and_share() -> None:
+def test_associations_have_limits_usage_and_shares() -> None:
     account, user = read_associations(ASSOCIATIONS)
     assert account == Association(
         "phys",
@@ -79,7 +79,7 @@ def test_associations_know_their_bounds_use_and_share() -> None:
     )
 
 
-def test_qos_know_the_bounds_of_each_user_and_account() -> None:
+def test_qos_have_limits_per_user_and_account() -> None:
     assert read_qos(QOS) == [
         Qos("normal"),
         Qos(
@@ -104,7 +104,7 @@ def test_qos_know_the_bounds_of_each_user_and_account() -> None:
     ]
 
 
-def test_partitions_know_who_may_use_them_and_for_how_long() -> None:
+def test_partitions_have_allowed_users_and_a_time_limit() -> None:
     assert read_partitions(PARTITIONS) == [
         Partition("main"),
         Partition(
@@ -123,7 +123,7 @@ def test_partitions_know_who_may_use_them_and_for_how_long() -> None:
     ("value", "limits"),
     [("none", False), ("associations", False), ("associations,limits", True), ("safe", True)],
 )
-def test_limits_hold_where_slurm_enforces_them(value: str, limits: bool) -> None:
+def test_limits_apply_where_slurm_enforces_them(value: str, limits: bool) -> None:
     assert ("limits" in read_enforced(f"AccountingStorageEnforce = {value}\n")) is limits
 
 
@@ -144,7 +144,7 @@ class QueryService(SlurmCommands):
         return answer
 
 
-def test_the_rules_are_read_once_in_a_while_and_slurmdbd_only_where_it_is_needed() -> None:
+def test_rules_are_read_occasionally_and_from_slurmdbd_only_if_needed() -> None:
     times = iter([0.0, 1.0, 20.9, 21.0, 22.0, 42.0, 43.0, 63.0])
     queries = QueryService(
         partition=PARTITIONS,
@@ -168,15 +168,15 @@ def test_the_rules_are_read_once_in_a_while_and_slurmdbd_only_where_it_is_needed
         reader.read()
 
 
-def test_the_rules_are_read_anew_when_a_user_has_a_first_job_in_a_qos() -> None:
+def test_rules_are_read_again_when_a_user_has_a_first_job_in_a_qos() -> None:
     """Slurm 22.05 shows a QOS' limits by user only for users with jobs in it."""
     queries = QueryService(partition=PARTITIONS, config=CONFIG, assoc_mgr=ASSOCIATIONS, sacctmgr="")
     reader = SiteRulesReader(queries, share=0.05, clock=map(float, count()).__next__)
 
     def count_queries(*users: str, partition: str = "main") -> int:
-        before = len(queries.asked)  # type: ignore[attr-defined]
+        old_count = len(queries.asked)  # type: ignore[attr-defined]
         reader.read([job_in(user, partition) for user in users])
-        return len(queries.asked) - before  # type: ignore[attr-defined]
+        return len(queries.asked) - old_count  # type: ignore[attr-defined]
 
     assert count_queries("alice") > 0
     assert (count_queries("alice"), count_queries()) == (0, 0)
@@ -185,7 +185,7 @@ def test_the_rules_are_read_anew_when_a_user_has_a_first_job_in_a_qos() -> None:
     assert count_queries("alice", partition="debug") > 0, "which may have a QOS of its own"
 
 
-def test_a_first_job_is_no_known_one_until_slurmctld_has_answered() -> None:
+def test_a_first_job_counts_as_known_only_after_slurmctld_has_answered() -> None:
     queries = QueryService(partition=PARTITIONS, config=CONFIG, assoc_mgr=ASSOCIATIONS, sacctmgr="")
     reader = SiteRulesReader(queries, share=0.05, clock=map(float, count()).__next__)
     reader.read([job_in("alice")])
@@ -193,9 +193,9 @@ def test_a_first_job_is_no_known_one_until_slurmctld_has_answered() -> None:
     with pytest.raises(SlurmUnavailableError):
         reader.read([job_in("bob")])
     queries.said["partition"] = PARTITIONS  # type: ignore[attr-defined]
-    before = len(queries.asked)  # type: ignore[attr-defined]
+    old_count = len(queries.asked)  # type: ignore[attr-defined]
     reader.read([job_in("bob")])
-    assert len(queries.asked) > before  # type: ignore[attr-defined]
+    assert len(queries.asked) > old_count  # type: ignore[attr-defined]
 
 
 def job_in(user: str, partition: str = "main") -> JobReading:
@@ -205,7 +205,7 @@ def job_in(user: str, partition: str = "main") -> JobReading:
     )  # fmt: skip
 
 
-def test_a_site_without_accounting_has_its_partitions_alone() -> None:
+def test_a_site_without_accounting_has_only_its_partitions() -> None:
     queries = QueryService(partition=PARTITIONS, config="AccountingStorageEnforce = none\n")
     rules = SiteRulesReader(queries).read()
     assert (rules.has_limits, set(rules.partitions), rules.qos) == (False, {"main", "debug"}, {})

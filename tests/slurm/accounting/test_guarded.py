@@ -47,7 +47,7 @@ def breaker(server: Server) -> GuardedCommands:
     return GuardedCommands("slurmdbd", server, lambda: server.now)  # type: ignore[arg-type]
 
 
-def test_one_silence_costs_one_short_time_out() -> None:
+def test_a_silent_server_costs_one_short_time_out() -> None:
     server = Server(SlurmUnavailableError("sacct: no answer within 4 s"))
     dbd = breaker(server)
     for _ in range(100):
@@ -58,7 +58,7 @@ def test_one_silence_costs_one_short_time_out() -> None:
     assert dbd.problem == "slurmdbd does not answer (sacct: no answer within 4 s)"
 
 
-def test_a_late_answer_is_that_of_the_same_command_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_answer_is_returned_to_the_same_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hopsd.slurm.accounting.guarded.WAIT_SECONDS", 0.01)
     server = Server()
     dbd = breaker(server)
@@ -73,7 +73,7 @@ def test_a_late_answer_is_that_of_the_same_command_later(monkeypatch: pytest.Mon
     assert dbd.problem == ""
 
 
-def test_a_late_answer_that_nobody_fetches_does_not_block_the_others(
+def test_an_unclaimed_late_answer_does_not_block_other_commands(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("hopsd.slurm.accounting.guarded.WAIT_SECONDS", 0.01)
@@ -95,7 +95,7 @@ def _answer(dbd: GuardedCommands, command: str) -> str:
             continue
 
 
-def test_others_are_told_of_a_silence_once() -> None:
+def test_an_outage_is_announced_once() -> None:
     server, silences = Server(SlurmUnavailableError("sacct: no answer")), list[str]()
     dbd = GuardedCommands("slurmdbd", server, on_silence=silences.append)  # type: ignore[arg-type]
     for _ in range(3):
@@ -104,23 +104,23 @@ def test_others_are_told_of_a_silence_once() -> None:
     assert silences == ["sacct: no answer"]
 
 
-def test_it_is_asked_again_at_longer_and_longer_intervals() -> None:
+def test_retries_come_at_growing_intervals() -> None:
     server = Server(SlurmUnavailableError("silence"))
     dbd = breaker(server)
     asked_at = []
     while server.now < 7200.0:
-        before = server.call_count
+        previous_count = server.call_count
         with pytest.raises(SlurmUnavailableError):
             dbd.run("sacct")
-        if server.call_count > before:
+        if server.call_count > previous_count:
             asked_at.append(server.now)
         server.now += 1.0
-    gaps = [after - before for before, after in pairwise(asked_at)]
+    gaps = [later - earlier for earlier, later in pairwise(asked_at)]
     assert gaps[:3] == [FIRST_PAUSE_SECONDS, 2 * FIRST_PAUSE_SECONDS, 4 * FIRST_PAUSE_SECONDS]
     assert max(gaps) == MAX_PAUSE_SECONDS
 
 
-def test_an_answer_closes_it_and_a_refusal_is_no_silence() -> None:
+def test_an_answer_closes_the_breaker_and_a_refusal_does_not_open_it() -> None:
     server = Server(SlurmUnavailableError("silence"))
     dbd = breaker(server)
     with pytest.raises(SlurmUnavailableError):
@@ -135,6 +135,6 @@ def test_an_answer_closes_it_and_a_refusal_is_no_silence() -> None:
     assert dbd.problem == ""
 
 
-def test_a_shorter_time_out_stays() -> None:
+def test_a_shorter_time_out_is_kept() -> None:
     assert SlurmCommands(1.0).with_time_out(4.0).timeout_seconds == 1.0
     assert SlurmCommands(30.0).with_time_out(4.0).timeout_seconds == 4.0

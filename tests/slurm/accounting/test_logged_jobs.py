@@ -26,7 +26,7 @@ def day(time: str) -> str:
     return f"2026-01-31T{time}"
 
 
-def at(time: str) -> float:
+def timestamp(time: str) -> float:
     return datetime.fromisoformat(day(time)).astimezone().timestamp()
 
 
@@ -34,11 +34,11 @@ def runs(job: LoggedJob) -> list[tuple[float, float | None, int]]:
     return [(run.start, run.end, run.gpus) for run in job.runs]
 
 
-def test_a_job_with_one_run() -> None:
+def test_a_job_with_one_run_is_read() -> None:
     (job,) = parse_logged([ROW])
     assert (job.id, job.user, job.account, job.gpus) == ("17", "ann", "lab", 2)
-    assert (job.since, job.time_limit_seconds, job.gpu_type) == (at("12:00:00"), 7200.0, "")
-    assert runs(job) == [(at("13:00:00"), at("14:00:00"), 2)]
+    assert (job.since, job.time_limit_seconds, job.gpu_type) == (timestamp("12:00:00"), 7200.0, "")
+    assert runs(job) == [(timestamp("13:00:00"), timestamp("14:00:00"), 2)]
 
 
 def test_a_requeued_job_is_one_job_with_two_runs() -> None:
@@ -46,27 +46,30 @@ def test_a_requeued_job_is_one_job_with_two_runs() -> None:
     second_run = row(submit=day("14:00:00"), eligible=day("14:02:00"), start=day("15:00:00"),
                 end="Unknown", state="RUNNING")  # fmt: skip
     (job,) = parse_logged([second_run, first])  # in any order
-    assert job.since == at("12:00:00")
-    assert runs(job) == [(at("13:00:00"), at("14:00:00"), 2), (at("15:00:00"), None, 2)]
+    assert job.since == timestamp("12:00:00")
+    assert runs(job) == [
+        (timestamp("13:00:00"), timestamp("14:00:00"), 2),
+        (timestamp("15:00:00"), None, 2),
+    ]
 
 
-def test_an_id_that_slurm_gives_again_is_another_job() -> None:
+def test_a_reused_id_is_another_job() -> None:
     later = row(submit=day("15:00:00"), eligible=day("15:00:00"), start=day("15:00:00"),
                 end=day("16:00:00"), user="bob")  # fmt: skip
     assert [job.user for job in parse_logged([ROW, later])] == ["ann", "bob"]
 
 
-def test_who_waits_for_another_job_waits_from_then_on() -> None:
+def test_a_job_with_a_dependency_waits_from_its_fulfilment_on() -> None:
     (job,) = parse_logged([row(eligible=day("12:30:00"))])
-    assert job.since == at("12:30:00")
+    assert job.since == timestamp("12:30:00")
 
 
-def test_hops_jobs_are_eligible_to_slurm_only_from_their_release_on() -> None:
+def test_hops_jobs_are_eligible_for_slurm_only_after_their_release() -> None:
     (job,) = parse_logged([row(eligible=day("13:00:00"), told="hops:asks|shape:any")])
-    assert job.since == at("12:00:00")
+    assert job.since == timestamp("12:00:00")
 
 
-def test_a_job_that_never_started() -> None:
+def test_a_job_that_never_started_has_no_run() -> None:
     (job,) = parse_logged(
         [row(start="Unknown", end=day("14:00:00"), allocated="", state="CANCELLED by 0")]
     )
@@ -76,12 +79,12 @@ def test_a_job_that_never_started() -> None:
 
 
 @pytest.mark.parametrize("limit", ["UNLIMITED", "Partition_Limit", ""])
-def test_no_time_limit(limit: str) -> None:
+def test_an_unlimited_time_limit_is_read(limit: str) -> None:
     (job,) = parse_logged([row(limit=limit)])
     assert job.time_limit_seconds is None
 
 
-def test_the_type_asked_for() -> None:
+def test_the_requested_type_is_read() -> None:
     (job,) = parse_logged([row(asked="cpu=8,gres/gpu=2,gres/gpu:a100=2")])
     assert job.gpu_type == "a100"
 
@@ -102,11 +105,11 @@ def test_the_type_asked_for() -> None:
         row(submit="Unknown"),
     ],
 )
-def test_what_is_no_such_job_is_left_out(line: str) -> None:
+def test_jobs_without_gpus_are_left_out(line: str) -> None:
     assert [job.id for job in parse_logged([line, row(id="18")])] == ["18"]
 
 
-def test_a_job_of_hops_in_one_of_its_runs_is_one() -> None:
+def test_a_job_that_was_a_hops_job_in_any_run_is_one() -> None:
     second_run = row(submit=day("14:00:00"), start=day("15:00:00"), end=day("16:00:00"))
     first = row(state="REQUEUED", told=f"{MARK}|shape:any")
     (job,) = parse_logged([first, second_run])

@@ -18,7 +18,7 @@ def row(**changes: str) -> str:
     return "|".join((dict(zip(names, ROW.split("|"), strict=True)) | changes).values())
 
 
-def test_a_job_is_what_it_ran_for() -> None:
+def test_a_run_becomes_a_past_run() -> None:
     (record,) = parse_past_runs([ROW])
     run = past_run(record)
     assert run is not None
@@ -35,16 +35,16 @@ def test_a_job_is_what_it_ran_for() -> None:
         ("TIMEOUT", SlurmState.TIMEOUT),
     ],
 )
-def test_however_it_ended(state: str, expected_state: SlurmState) -> None:
+def test_every_way_to_end_is_read(state: str, expected_state: SlurmState) -> None:
     assert [record.state for record in parse_past_runs([row(state=state)])] == [expected_state]
 
 
-def test_a_task_of_an_array_and_a_name_with_a_separator() -> None:
+def test_array_tasks_and_names_with_separators_are_read() -> None:
     (record,) = parse_past_runs([row(id="17_4", name="a|b c")])
     assert (record.id, record.name) == ("17_4", "a|b c")
 
 
-def test_gpus_may_be_counted_by_type_alone() -> None:
+def test_gpus_may_be_counted_by_type_only() -> None:
     (record,) = parse_past_runs([row(tres="cpu=8,gres/gpu:a100=3,gres/gpu:h100=1")])
     assert record.attained_gpu_seconds == 4 * 3600.0
 
@@ -66,5 +66,5 @@ def test_gpus_may_be_counted_by_type_alone() -> None:
         row(id="17.batch"),
     ],
 )
-def test_other_lines_are_left_out_and_stop_nothing(line: str) -> None:
+def test_other_lines_are_skipped(line: str) -> None:
     assert [record.id for record in parse_past_runs([line, ROW])] == ["17"]

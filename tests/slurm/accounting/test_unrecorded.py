@@ -35,12 +35,12 @@ class Slurm:
     def __post_init__(self) -> None:
         self.jobs = UnrecordedJobs(lambda: self.now, lambda: self.now)
 
-    def update(self, submitted: float) -> str:
+    def update(self, submit_time: float) -> str:
         """Return the reason why the update was refused, or ""."""
         try:
-            with self.jobs.update(JobId(f"{submitted:g}"), submitted):
-                self.call_times.append(submitted)
-                if submitted >= self.hangs or submitted in self.stuck:
+            with self.jobs.update(JobId(f"{submit_time:g}"), submit_time):
+                self.call_times.append(submit_time)
+                if submit_time >= self.hangs or submit_time in self.stuck:
                     self.now += 5.0
                     raise SlurmError(REFUSAL)
         except SlurmError as error:
@@ -48,22 +48,22 @@ class Slurm:
         return ""
 
 
-def test_one_wait_tells_for_all_jobs_that_are_as_new() -> None:
+def test_one_wait_is_enough_for_all_equally_new_jobs() -> None:
     slurm = Slurm()
-    refusals = [slurm.update(submitted) for submitted in (1020.0, 1025.0, 1006.0, 1021.0)]
+    refusals = [slurm.update(submit_time) for submit_time in (1020.0, 1025.0, 1006.0, 1021.0)]
     assert all(UNRECORDED in refusal for refusal in refusals)
     assert slurm.call_times == [1020.0]
     assert slurm.update(990.0) == "", "a job that slurmdbd knows waits for nobody"
 
 
-def test_a_job_that_is_older_than_was_thought_costs_one_more_wait() -> None:
+def test_an_older_job_than_assumed_costs_one_more_wait() -> None:
     slurm = Slurm()
-    for submitted in (1029.0, 1001.0, 1029.0, 1001.0):
-        assert slurm.update(submitted)
+    for submit_time in (1029.0, 1001.0, 1029.0, 1001.0):
+        assert slurm.update(submit_time)
     assert slurm.call_times == [1029.0, 1001.0]
 
 
-def test_it_is_tried_again_after_a_pause_and_all_go_on_once_slurmdbd_answers() -> None:
+def test_updates_are_retried_after_a_pause_and_all_continue_once_slurmdbd_answers() -> None:
     slurm = Slurm()
     slurm.update(1020.0)
     slurm.now += PAUSE_SECONDS
@@ -71,38 +71,38 @@ def test_it_is_tried_again_after_a_pause_and_all_go_on_once_slurmdbd_answers() -
     assert [slurm.update(submitted) for submitted in (1021.0, 1020.0, 1025.0)] == [""] * 3
 
 
-def test_a_job_that_slurmctld_never_updates_again_keeps_no_other_waiting() -> None:
+def test_a_job_that_slurmctld_never_updates_again_blocks_no_other() -> None:
     """If slurmctld is killed while it asks slurmdbd for a job's number, it refuses all updates."""
     slurm = Slurm(hangs=float("inf"), stuck=(1020.0,))
-    begin, started = slurm.now, 0
+    begin, start_count = slurm.now, 0
     for _ in range(600):
         slurm.update(1020.0)
-        started += slurm.update(1025.0) == ""
+        start_count += slurm.update(1025.0) == ""
         slurm.now += 1.0
-    assert started > 400
+    assert start_count > 400
     assert slurm.call_times.count(1020.0) < 10
     assert slurm.now - begin < 650.0
 
 
-def test_several_such_jobs_delay_the_others_by_a_pause_each() -> None:
+def test_each_such_job_delays_the_others_by_one_pause() -> None:
     slurm = Slurm(hangs=float("inf"), stuck=(1017.0, 1018.0, 1019.0, 1020.0))
     begin = slurm.now
     while slurm.now < begin + 300.0:
-        answers = [slurm.update(submitted) for submitted in (*slurm.stuck, 1025.0)]
+        answers = [slurm.update(submit_time) for submit_time in (*slurm.stuck, 1025.0)]
         if not answers[-1]:
             break
         slurm.now += 1.0
     assert slurm.now <= begin + 60.0
 
 
-def test_a_silence_of_slurmdbd_tells_without_any_wait() -> None:
+def test_an_outage_of_slurmdbd_is_recognised_without_a_wait() -> None:
     slurm = Slurm()
     slurm.jobs.note_silence(slurm.now, "sacct: no answer within 4 s")
     assert UNRECORDED in slurm.update(1029.0)
     assert slurm.call_times == []
 
 
-def test_other_refusals_are_the_jobs_own() -> None:
+def test_other_refusals_concern_only_their_job() -> None:
     slurm = Slurm()
     with pytest.raises(SlurmError, match="no such node"), slurm.jobs.update(JobId("1"), 1020.0):
         raise SlurmError("no such node")
@@ -110,7 +110,7 @@ def test_other_refusals_are_the_jobs_own() -> None:
     assert slurm.call_times == [1020.0]
 
 
-def test_a_new_jobs_update_that_is_not_answered_is_put_off_and_an_old_ones_fails() -> None:
+def test_an_unanswered_update_is_postponed_for_new_jobs_and_fails_for_old_ones() -> None:
     silence = SlurmUnavailableError("scontrol update: no answer within 3 s")
     slurm = Slurm()
     with pytest.raises(SlurmUnavailableError), slurm.jobs.update(JobId("1"), 1029.0):
@@ -122,9 +122,9 @@ def test_a_new_jobs_update_that_is_not_answered_is_put_off_and_an_old_ones_fails
         raise silence
 
 
-@pytest.mark.parametrize(("submitted", "seconds"), [(90.0, UPDATE_SECONDS), (80.0, 30.0)])
-def test_slurmctld_has_little_time_for_a_new_jobs_update(
-    monkeypatch: pytest.MonkeyPatch, submitted: float, seconds: float
+@pytest.mark.parametrize(("submit_time", "seconds"), [(90.0, UPDATE_SECONDS), (80.0, 30.0)])
+def test_updates_of_new_jobs_have_a_short_time_out(
+    monkeypatch: pytest.MonkeyPatch, submit_time: float, seconds: float
 ) -> None:
     time_outs: list[float] = []
 
@@ -134,7 +134,7 @@ def test_slurmctld_has_little_time_for_a_new_jobs_update(
 
     monkeypatch.setattr(SlurmCommands, "run", run)
     adapter = ScontrolAdapter(clock=lambda: 100.0)
-    adapter._submitted = {JobId("1"): submitted}
+    adapter._submitted = {JobId("1"): submit_time}
     adapter.hold(JobId("1"))
     assert time_outs[-1] == seconds
 

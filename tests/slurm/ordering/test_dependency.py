@@ -76,9 +76,9 @@ KNOWN_JOBS = KnownJobs(OTHER_JOBS + SWEEP + DONE_TASKS)
         ({"afterok": [], "singleton": False, "satisfy": "all"}, False),
     ],
 )
-def test_clauses(clauses: object, waits: bool) -> None:
-    mine = KnownJob(9, "carol", "z", SlurmState.PENDING)
-    assert unmet(clauses, mine, KNOWN_JOBS) is waits  # type: ignore[arg-type]
+def test_clauses_are_evaluated(clauses: object, waits: bool) -> None:
+    waiting_job = KnownJob(9, "carol", "z", SlurmState.PENDING)
+    assert unmet(clauses, waiting_job, KNOWN_JOBS) is waits  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -103,19 +103,19 @@ def test_clauses(clauses: object, waits: bool) -> None:
         ({"afterok": [4], "singleton": False, "satisfy": "all"}, True),
     ],
 )
-def test_clauses_that_are_never_met(clauses: object, for_good: bool) -> None:
-    mine = KnownJob(9, "carol", "z", SlurmState.PENDING)
-    assert is_stranded(clauses, mine, KNOWN_JOBS) is for_good  # type: ignore[arg-type]
+def test_clauses_that_can_never_be_met_are_recognised(clauses: object, for_good: bool) -> None:
+    waiting_job = KnownJob(9, "carol", "z", SlurmState.PENDING)
+    assert is_stranded(clauses, waiting_job, KNOWN_JOBS) is for_good  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("task", "waits", "for_good"),
     [(1, False, False), (2, True, True), (3, True, False), (4, True, False), (40, True, False)],
 )
-def test_a_task_waits_for_the_one_of_its_number(task: int, waits: bool, for_good: bool) -> None:
-    mine = KnownJob(0, "dan", "t", SlurmState.PENDING, array=40, task=task)
-    assert unmet("aftercorr:20_*(unfulfilled)", mine, KNOWN_JOBS) is waits
-    assert is_stranded("aftercorr:20_*(unfulfilled)", mine, KNOWN_JOBS) is for_good
+def test_a_task_waits_for_the_task_of_its_number(task: int, waits: bool, for_good: bool) -> None:
+    waiting_task = KnownJob(0, "dan", "t", SlurmState.PENDING, array=40, task=task)
+    assert unmet("aftercorr:20_*(unfulfilled)", waiting_task, KNOWN_JOBS) is waits
+    assert is_stranded("aftercorr:20_*(unfulfilled)", waiting_task, KNOWN_JOBS) is for_good
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,13 @@ def test_a_task_waits_for_the_one_of_its_number(task: int, waits: bool, for_good
         (1, "alice", "a", False),
     ],
 )
-def test_singleton(id_: int, user: str, name: str, waits: bool) -> None:
-    mine = KnownJob(id_, user, name, SlurmState.PENDING)
-    assert unmet("singleton(unfulfilled)", mine, KnownJobs([*OTHER_JOBS, mine])) is waits
+def test_singleton_waits_for_earlier_jobs_of_user_and_name(
+    id_: int, user: str, name: str, waits: bool
+) -> None:
+    waiting_job = KnownJob(id_, user, name, SlurmState.PENDING)
+    assert (
+        unmet("singleton(unfulfilled)", waiting_job, KnownJobs([*OTHER_JOBS, waiting_job])) is waits
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,13 +148,15 @@ def test_singleton(id_: int, user: str, name: str, waits: bool) -> None:
         ({"afterok": [1, 2], "after": [4], "singleton": False, "satisfy": "all"}, {"1", "2"}),
     ],
 )
-def test_whose_end_slurm_waits_for(clauses: str | None, expected_ids: set[str]) -> None:
+def test_jobs_that_other_jobs_depend_on_are_found(
+    clauses: str | None, expected_ids: set[str]
+) -> None:
     waiting = KnownJob(9, "alice", "a", SlurmState.PENDING, clauses)
     assert awaited_jobs([*OTHER_JOBS, waiting]) == expected_ids
     assert awaited_jobs([replace(waiting, state=SlurmState.RUNNING)]) == set()
 
 
-def test_what_another_user_makes_depend_on_a_job_does_not_await_it() -> None:
+def test_another_users_dependency_on_a_job_does_not_count() -> None:
     """Otherwise anybody could disable another user's measuring runs."""
     stranger = KnownJob(9, "mallory", "a", SlurmState.PENDING, "afterok:1(unfulfilled)")
     assert awaited_jobs([*OTHER_JOBS, stranger]) == set()
@@ -168,13 +174,15 @@ def test_what_another_user_makes_depend_on_a_job_does_not_await_it() -> None:
         (None, ""),
     ],
 )
-def test_it_is_told_as_it_was_asked_for(clauses: str | dict[str, Any] | None, text: str) -> None:
+def test_a_dependency_is_shown_as_requested(
+    clauses: str | dict[str, Any] | None, text: str
+) -> None:
     assert dependency_text(clauses) == text
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(20)
-def test_ten_thousand_jobs_of_one_user_take_no_time_by_the_square() -> None:
+def test_ten_thousand_jobs_of_one_user_take_linear_time() -> None:
     """With --dependency=singleton on each, every reading took half a minute, for everybody."""
     several = [
         KnownJob(n, "u", "j", SlurmState.PENDING, "singleton(unfulfilled)")

@@ -52,13 +52,13 @@ def tasks_in_turn_of(*jobs: JobReading, room: int = 4) -> list[JobReading]:
         ("?", [], ""),
     ],
 )
-def test_numbers_of_tasks(text: str, numbers: list[int], text_of_tasks: str) -> None:
+def test_task_numbers_are_parsed(text: str, numbers: list[int], text_of_tasks: str) -> None:
     tasks = Tasks.parse(text)
     assert (list(tasks), len(tasks), str(tasks)) == (numbers, len(numbers), text_of_tasks)
 
 
 @given(st.sets(st.integers(0, 300)), st.integers(0, 50))
-def test_numbers_survive(numbers: set[int], count: int) -> None:
+def test_task_numbers_survive_a_round_trip(numbers: set[int], count: int) -> None:
     tasks = Tasks.from_numbers(numbers)
     assert list(Tasks.parse(str(tasks))) == list(tasks) == sorted(numbers)
     assert tasks.first(count) + list(tasks.without_first(count)) == sorted(numbers)
@@ -66,37 +66,39 @@ def test_numbers_survive(numbers: set[int], count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "room", "expected"),
+    ("limit", "room", "expected_tasks"),
     [(0, 3, ["17_0", "17_1", "17_2", "17"]), (2, 3, ["17_0", "17_1", "17"]), (9, 3, 4), (0, 9, 6)],
 )
-def test_as_many_tasks_as_could_run_come_up(limit: int, room: int, expected: object) -> None:
+def test_as_many_tasks_as_could_run_are_split_off(
+    limit: int, room: int, expected_tasks: object
+) -> None:
     job_ids = ids(tasks_in_turn_of(record("0-5", limit), room=room))
-    assert (len(job_ids) if isinstance(expected, int) else job_ids) == expected
+    assert (len(job_ids) if isinstance(expected_tasks, int) else job_ids) == expected_tasks
 
 
-def test_what_runs_and_what_waits_by_itself_takes_the_places() -> None:
+def test_running_and_separate_tasks_use_up_the_limit() -> None:
     jobs = [record("5-9", 4), task(0, SlurmState.RUNNING), task(1), task(2, SlurmState.COMPLETED)]
     jobs = [replace(job, task_limit=4) for job in jobs]
     assert ids(tasks_in_turn_of(*jobs)) == ["17_0", "17_1", "17_2", "17_5", "17_6", "17"]
 
 
-def test_held_tasks_keep_no_other_back() -> None:
+def test_held_tasks_do_not_block_others() -> None:
     jobs = [record("5-9"), task(0, hold=Hold.USER), task(1, dependency=True)]
     assert ids(tasks_in_turn_of(*jobs, room=2)) == ["17_0", "17_1", "17_5", "17_6", "17"]
 
 
-def test_beyond_the_limit_the_requeued_come_first() -> None:
+def test_requeued_tasks_come_first_under_the_limit() -> None:
     jobs = [replace(job, task_limit=2) for job in (task(1), task(2), task(3, restarts=1))]
     throttled_by_job = {job.id: job.is_throttled for job in tasks_in_turn_of(*jobs)}
     assert throttled_by_job == {"17_1": False, "17_2": True, "17_3": False}
 
 
-def test_what_was_given_back_stays_together() -> None:
+def test_a_released_array_stays_together() -> None:
     (whole_array,) = tasks_in_turn_of(record("0-5", marks="#hops-released"))
     assert whole_array.id == ARRAY
 
 
-def test_arrays_do_not_mix_and_others_pass() -> None:
+def test_arrays_are_handled_separately_and_other_jobs_unchanged() -> None:
     second_array = replace(record("0-1"), id=JobId("8"))
     single = replace(task(0), id=JobId("3"), array=JobId(""))
     queue = in_turn([record("0-1"), single, second_array], lambda _: 1, as_task)
@@ -109,7 +111,7 @@ def test_arrays_do_not_mix_and_others_pass() -> None:
     st.integers(0, 5),
     st.integers(1, 8),
 )
-def test_every_task_is_there_once_and_no_more_than_may_run(
+def test_every_task_appears_once_and_no_more_than_may_run(
     states: list[str], remaining_tasks: int, limit: int, room: int
 ) -> None:
     started_tasks = [
@@ -145,7 +147,7 @@ def _job(job_id: int, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("new", [False, True], ids=["22.05", "24.11"])
-def test_of_slurms_answer(*, new: bool) -> None:
+def test_arrays_are_read_from_slurms_answer(*, new: bool) -> None:
     def number(value: int | None) -> object:
         if not new:
             return value
@@ -172,7 +174,7 @@ def test_of_slurms_answer(*, new: bool) -> None:
     assert (pending_tasks.task_limit, first.task_limit, single.task_limit) == (4, 4, 0)
 
 
-def test_corresponding_tasks_that_may_start_come_first() -> None:
+def test_tasks_whose_counterparts_succeeded_come_first() -> None:
     success = _job(8, array_job_id=7, array_task_id=2, array_task_string="", job_state="COMPLETED")
     failure = _job(9, array_job_id=7, array_task_id=0, array_task_string="", job_state="FAILED")
     answer = [
@@ -198,7 +200,9 @@ def look(now: float, *jobs: JobReading) -> Reading:
 
 
 @pytest.mark.parametrize(("is_throttled", "waiting_seconds"), [(False, 100.0), (True, 20.0)])
-def test_a_task_has_waited_as_its_array_did(*, is_throttled: bool, waiting_seconds: float) -> None:
+def test_a_task_has_waited_as_long_as_its_array(
+    *, is_throttled: bool, waiting_seconds: float
+) -> None:
     """Time in which the limit of its own array kept it back does not count."""
     pending_tasks = record("1-9", 1, is_throttled=is_throttled)
     assert eligible(pending_tasks, 0.0) is not is_throttled

@@ -52,7 +52,7 @@ class Site:
         return True
 
     def jobs(self) -> dict[str, JobReading]:
-        """Jobs of this test; Slurm still knows those of the last one."""
+        """Return the jobs of this test; Slurm still knows those of the previous one."""
         all_jobs = self.port.read().jobs
         return {job.id: job for job in all_jobs if (job.array or job.id) not in self.before}
 
@@ -125,7 +125,7 @@ touch {site.folder}/up; sleep 600 & wait"""
     assert site.jobs()[second].number == number
 
 
-def test_its_owner_holds_releases_and_cancels_one_or_all(site: Site) -> None:
+def test_the_owner_holds_releases_and_cancels_one_task_or_all(site: Site) -> None:
     job = site.array("1-4")
 
     def holds() -> dict[str, Hold]:
@@ -186,7 +186,7 @@ def test_jobs_wait_for_tasks_and_tasks_for_tasks(site: Site) -> None:
     assert site.jobs()[f"{second_array}_2"].is_stranded
 
 
-def test_an_array_goes_back_to_plain_slurm(site: Site) -> None:
+def test_an_array_is_returned_to_plain_slurm(site: Site) -> None:
     job = site.array("0-98:2%2", script="sleep 600")
     steps = [Step(JobId(n), StepKind.RELEASE, gpus=1) for n in (f"{job}_0", f"{job}_2", job)]
     assert statuses(site.port.apply(steps)) == [OutcomeStatus.DONE] * 3
@@ -195,7 +195,7 @@ def test_an_array_goes_back_to_plain_slurm(site: Site) -> None:
     assert len(site.jobs()[job].rest or ()) == 48
 
 
-def test_many_tasks_are_one_look(site: Site) -> None:
+def test_many_tasks_take_one_reading(site: Site) -> None:
     job = site.array("0-999")
     jobs_by_id = site.jobs()
     assert sorted(jobs_by_id) == sorted([job, *(f"{job}_{task}" for task in range(40))])

@@ -1,4 +1,4 @@
-"""Times are slurmctld's, whatever the clock of hopsd's machine shows."""
+"""Times are slurmctld's whatever the clock of hopsd's machine shows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Site:
 
 
 @pytest.mark.parametrize("seconds_ahead", [3600.0, -3600.0, 5.0])
-def test_an_hour_ahead_changes_no_time(seconds_ahead: float) -> None:
+def test_a_clock_an_hour_ahead_changes_no_time(seconds_ahead: float) -> None:
     site = Site()
     clock = site.clock()
     assert clock() == site.now
@@ -47,17 +47,17 @@ def test_an_hour_ahead_changes_no_time(seconds_ahead: float) -> None:
     assert site.question_count <= 300 * 3.7 / CHECK_SECONDS + 2
 
 
-def test_a_hopsd_that_starts_with_a_wrong_clock_is_right() -> None:
+def test_a_hopsd_started_with_a_wrong_clock_is_right() -> None:
     site = Site(offset=7200.0)
     assert site.clock()() == pytest.approx(site.now, abs=0.51)
 
 
-def test_within_the_tolerance_the_machines_clock_is_used() -> None:
+def test_the_machines_clock_is_used_within_the_tolerance() -> None:
     site = Site(offset=TOLERANCE_SECONDS - 0.6)
     assert site.clock()() == site.now + site.offset
 
 
-def test_while_slurmctld_is_away_time_goes_on() -> None:
+def test_time_continues_while_slurmctld_is_away() -> None:
     site = Site(is_away=True)
     clock = site.clock()
     assert clock() == site.now
@@ -68,7 +68,7 @@ def test_while_slurmctld_is_away_time_goes_on() -> None:
 
 
 @pytest.mark.live
-def test_slurmctld_tells_its_time(cluster: PrivateCluster) -> None:
+def test_slurmctlds_time_is_read(cluster: PrivateCluster) -> None:
     commands = cluster.commands()
     clock = SlurmClock(commands, wall=lambda: 1_000_000_000.0)
     assert clock() != pytest.approx(1_000_000_000.0, abs=86_400.0)

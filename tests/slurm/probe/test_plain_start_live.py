@@ -18,10 +18,10 @@ def test_a_plain_job_starts_when_the_limits_of_others_end(cluster: PrivateCluste
     state = ("squeue", "--noheader", "--format=%T %S", "--jobs", job)
     wait_until(lambda: cluster.run(*state).startswith("RUNNING"))
     commands = SlurmCommands(environment=cluster.env)
-    now = plain_start(commands, ["--gpus=v100:1"])
+    v100_start = plain_start(commands, ["--gpus=v100:1"])
     later = plain_start(commands, ["--gpus=rtx3090:8", "--nodes=1"])
-    assert now is not None
+    assert v100_start is not None
     assert later is not None
-    assert 3500.0 < later - now < 3700.0
+    assert 3500.0 < later - v100_start < 3700.0
     assert plain_start(commands, ["--gpus=rtx3090:64"]) is None
     assert cluster.run("squeue", "--noheader", "--format=%A").split() == [job]

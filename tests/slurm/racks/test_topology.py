@@ -30,7 +30,7 @@ BlockName=b1 BlockIndex=1 Nodes=n[2-3] BlockSize=2
 BlockName=b2 BlockIndex=2 Nodes=n[4-5] BlockSize=2
 AggregatedBlock=b[0-1] BlockIndex=3 Nodes=n[0-3] BlockSize=4
 """
-NONE = "No topology information available\n"
+NO_TOPOLOGY = "No topology information available\n"
 
 
 class CannedTopology:
@@ -54,7 +54,7 @@ def reader(
     )
 
 
-def test_switches_of_a_tree_are_told_top_down() -> None:
+def test_switches_of_a_tree_are_listed_top_down() -> None:
     assert read_topology(records(TREE)).switches == {
         "n0": ("core", "s0"),
         "n1": ("core", "s0"),
@@ -62,13 +62,13 @@ def test_switches_of_a_tree_are_told_top_down() -> None:
     }
 
 
-def test_a_node_below_two_leaf_switches_counts_below_the_first() -> None:
+def test_a_node_below_two_leaf_switches_belongs_to_the_first() -> None:
     two = TREE.replace("Nodes=n2\n", "Nodes=n[1-2]\n")
     assert two != TREE
     assert read_topology(records(two)).switches == read_topology(records(TREE)).switches
 
 
-def test_blocks_are_leaves_below_what_joins_them() -> None:
+def test_blocks_are_leaves_below_their_aggregate() -> None:
     assert read_topology(records(BLOCKS)).switches == {
         **{f"n{i}": ("b[0-1]", "b0") for i in (0, 1)},
         **{f"n{i}": ("b[0-1]", "b1") for i in (2, 3)},
@@ -86,10 +86,10 @@ def test_blocks_are_leaves_below_what_joins_them() -> None:
         ((26, 5), "topology/flat", ["default"]),  # topology.yaml may differ
     ],
 )
-def test_slurm_is_asked_once_where_it_may_know_a_topology(
+def test_slurm_is_asked_once_if_it_may_have_a_topology(
     release: tuple[int, int], plugin: str, expected_calls: list[str]
 ) -> None:
-    commands = CannedTopology(default=NONE)
+    commands = CannedTopology(default=NO_TOPOLOGY)
     topologies = reader(commands, release, plugin)
     for _ in range(2):
         assert (
@@ -100,7 +100,7 @@ def test_slurm_is_asked_once_where_it_may_know_a_topology(
 
 
 def test_a_slurmctld_that_did_not_answer_is_asked_again() -> None:
-    """Regression: its racks were taken for none until hopsd was restarted."""
+    """Regression: the cluster had no racks until hopsd was restarted."""
 
     class Silent(CannedTopology):
         def run(self, *words: str, **_: Any) -> str:
@@ -115,7 +115,7 @@ def test_a_slurmctld_that_did_not_answer_is_asked_again() -> None:
 
 
 def test_each_partition_has_its_own_topology() -> None:
-    commands = CannedTopology(default=NONE, fabric=TREE, blocks=BLOCKS)
+    commands = CannedTopology(default=NO_TOPOLOGY, fabric=TREE, blocks=BLOCKS)
     topologies = reader(commands, (26, 5))
     main, fabric = {"PartitionName": "main"}, {"PartitionName": "f", "Topology": "fabric"}
     blocks = {"PartitionName": "b", "Topology": "blocks"}
@@ -128,32 +128,32 @@ def test_each_partition_has_its_own_topology() -> None:
 
 
 @pytest.mark.parametrize(
-    ("release", "text", "expected"),
+    ("release", "text", "expected_support"),
     [
         ((26, 5), BLOCKS, SeveralBlocks.EVEN),
         ((25, 11), BLOCKS, SeveralBlocks.NONE),
         ((24, 11), BLOCKS, SeveralBlocks.NONE),
         ((26, 5), TREE, SeveralBlocks.ANY),
-        ((26, 5), NONE, SeveralBlocks.ANY),
+        ((26, 5), NO_TOPOLOGY, SeveralBlocks.ANY),
     ],
 )
-def test_what_slurm_starts_over_several_blocks(
-    release: tuple[int, int], text: str, expected: SeveralBlocks
+def test_placements_over_several_blocks_depend_on_the_release(
+    release: tuple[int, int], text: str, expected_support: SeveralBlocks
 ) -> None:
     topologies = reader(CannedTopology(default=text), release, "topology/block")
-    assert topologies.several_blocks(topologies.for_partitions([{}])) is expected
+    assert topologies.several_blocks(topologies.for_partitions([{}])) is expected_support
 
 
 @pytest.mark.parametrize(
     ("topologies", "usable"),
     [
         ([BLOCKS], {"n0": True, "n9": False}),
-        ([BLOCKS, NONE], {"n0": True, "n9": True}),
+        ([BLOCKS, NO_TOPOLOGY], {"n0": True, "n9": True}),
         ([TREE], {"n0": True, "n9": True}),
         ([], {"n0": True, "n9": True}),
     ],
 )
-def test_nodes_outside_of_blocks_are_not_usable(
+def test_nodes_outside_blocks_are_not_usable(
     topologies: list[str], usable: Mapping[str, bool]
 ) -> None:
     nodes = [NodeReading(NodeName(name), GpuType("a100"), 4, 8) for name in usable]

@@ -28,7 +28,7 @@ def reading(job: dict[str, Any]) -> Any:
     return job_reading(job_record, {}, known_jobs([job_record]))
 
 
-def test_it_asks_for_what_its_options_ask_for_and_stays_where_it_runs() -> None:
+def test_a_plain_job_requests_what_its_options_say_and_stays_in_place() -> None:
     job = reading(plain())
     request = parse(job.comment)
     assert (request.reqs, request.preempt) == ((4,), False)
@@ -37,7 +37,7 @@ def test_it_asks_for_what_its_options_ask_for_and_stays_where_it_runs() -> None:
     assert job.hold is Hold.HOPS  # as the submit plugin holds hops jobs
 
 
-def test_gpus_anywhere() -> None:
+def test_gpus_per_job_may_be_anywhere() -> None:
     job = reading(plain(tres_per_node="", tres_per_job="gres:gpu:4"))
     assert (job.options.shape, job.options.gpu_type) == (ShapeRule.ANY, None)
 
@@ -52,12 +52,14 @@ def test_gpus_anywhere() -> None:
         ({"job_state": "RUNNING", "gres_detail": ["gpu:a100:3(IDX:0-2)", "gpu:a100:1(IDX:0)"]}, 4),
     ],
 )
-def test_where_slurm_does_not_count_gpus_its_options_do(changes: dict[str, Any], gpus: int) -> None:
+def test_gpus_are_taken_from_options_if_slurm_does_not_count_them(
+    changes: dict[str, Any], gpus: int
+) -> None:
     job = reading(plain(tres_req_str="cpu=1,node=1", **changes))
     assert parse(job.comment).reqs == (gpus,)
 
 
-def test_a_job_that_a_person_holds_stays_held() -> None:
+def test_a_job_held_by_a_person_stays_held() -> None:
     assert reading(plain(priority=0)).hold is Hold.USER
     assert reading(plain(job_state="RUNNING", priority=0)).hold is Hold.NONE
 
@@ -72,12 +74,12 @@ def test_a_job_that_a_person_holds_stays_held() -> None:
         {"het_job_id": 3},
     ],
 )
-def test_others_stay_as_they_are(changes: dict[str, Any]) -> None:
+def test_other_jobs_are_not_converted(changes: dict[str, Any]) -> None:
     job = plain(**changes)
     assert as_hops_job(job) == job
 
 
-def test_nothing_that_a_user_wrote_counts() -> None:
+def test_nothing_written_by_the_user_counts() -> None:
     job_record = as_hops_job(
         plain(comment="hop:reqs=64;preempt=yes #hops-profile", name="hops:reqs=9")
     )

@@ -31,7 +31,7 @@ def job_as_read(port: SlurmPort, job: JobId) -> JobReading:
     return next(read for read in port.read().jobs if read.id == job)
 
 
-def test_a_persons_requeuehold_is_a_hold_that_lasts_for_the_next_hopsd(slurm: FakeSlurm) -> None:
+def test_a_persons_requeuehold_stays_a_hold_for_the_next_hopsd(slurm: FakeSlurm) -> None:
     port, job = resume_port(slurm), slurm.running(1, n0=2)
     slurm.requeue_hold(job)
     assert job_as_read(port, job).hold is Hold.USER
@@ -41,7 +41,7 @@ def test_a_persons_requeuehold_is_a_hold_that_lasts_for_the_next_hopsd(slurm: Fa
 
 
 @pytest.mark.parametrize("kind", ["preempt", "move"])
-def test_hops_clears_what_slurm_set_for_its_own_requeues(slurm: FakeSlurm, kind: str) -> None:
+def test_hops_clears_the_hold_of_its_own_requeues(slurm: FakeSlurm, kind: str) -> None:
     port, job = resume_port(slurm), slurm.running(1, n0=2)
     step = preempt(job) if kind == "preempt" else move(job, n1=2)
     assert statuses(port.apply([step])) == [OutcomeStatus.DONE]
@@ -49,7 +49,7 @@ def test_hops_clears_what_slurm_set_for_its_own_requeues(slurm: FakeSlurm, kind:
     assert job_as_read(port, job).hold in (Hold.HOPS, Hold.NONE)
 
 
-def test_a_job_that_hands_itself_back_when_asked_to_leave_is_moved(
+def test_a_job_that_requeues_itself_when_asked_to_leave_is_moved(
     slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It uses its own requeuehold, as hops_profiler.Checkpoint does."""
@@ -67,7 +67,7 @@ def test_a_job_that_hands_itself_back_when_asked_to_leave_is_moved(
     assert job_as_read(port, job).hold is not Hold.USER
 
 
-def test_after_a_preemption_a_persons_requeuehold_is_told_apart(slurm: FakeSlurm) -> None:
+def test_a_persons_requeuehold_after_a_preemption_is_recognised(slurm: FakeSlurm) -> None:
     port, job = resume_port(slurm), slurm.running(1, n0=2)
     port.apply([preempt(job)])
     assert statuses(port.apply([start(job, n0=2)])) == [OutcomeStatus.DONE]
@@ -75,7 +75,7 @@ def test_after_a_preemption_a_persons_requeuehold_is_told_apart(slurm: FakeSlurm
     assert job_as_read(port, job).hold is Hold.USER
 
 
-def test_what_slurm_refused_to_change_is_tried_again(slurm: FakeSlurm) -> None:
+def test_a_mark_that_slurm_refused_is_set_again_later(slurm: FakeSlurm) -> None:
     port, job = resume_port(slurm), slurm.running(1, n0=2)
     slurm.requeue_hold(job)
     slurm.refuse.add("hold")
@@ -85,14 +85,14 @@ def test_what_slurm_refused_to_change_is_tried_again(slurm: FakeSlurm) -> None:
     assert slurm.table[job].begin == USER_HOLD_BEGIN
 
 
-def test_what_an_earlier_hopsd_requeued_is_no_hold(slurm: FakeSlurm) -> None:
+def test_a_requeue_by_an_earlier_hopsd_is_not_a_hold(slurm: FakeSlurm) -> None:
     job = slurm.running(1, n0=2)
     slurm.requeue_hold(job)
     assert job_as_read(resume_port(slurm, job), job).hold is Hold.HOPS
     assert not slurm.table[job].requeued_held
 
 
-def test_a_profile_run_that_ends_itself_is_no_hold(slurm: FakeSlurm) -> None:
+def test_a_profile_run_that_ends_itself_is_not_a_hold(slurm: FakeSlurm) -> None:
     port, job = resume_port(slurm), slurm.running(1, n0=2)
     slurm.change(job, marks=PROFILE_MARK)
     slurm.requeue_hold(job)

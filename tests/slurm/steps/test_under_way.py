@@ -34,7 +34,7 @@ def port(slurm: FakeSlurm, settings: ApplySettings = SETTINGS) -> SlurmPort:
     )
 
 
-def stubborn(slurm: FakeSlurm, seconds: int = 300, **gpus: int) -> JobReading:
+def stubborn_job(slurm: FakeSlurm, seconds: int = 300, **gpus: int) -> JobReading:
     """A running job that asks for a long grace and ignores the signal."""
     job = slurm.running(1, **gpus)
     slurm.change(job, options=ScriptOptions(signal="USR1", signal_seconds=seconds))
@@ -61,9 +61,9 @@ def until_over(site: SlurmPort, slurm: FakeSlurm, seconds: float = 600.0) -> lis
     return outcomes
 
 
-def test_one_call_never_waits_for_a_grace(slurm: FakeSlurm) -> None:
+def test_no_call_waits_for_a_grace_period(slurm: FakeSlurm) -> None:
     """Regression: 300 s of grace blocked the tick for 300 s, and nobody else got the idle GPUs."""
-    job, new_job = stubborn(slurm, n0=8), slurm.add(2)
+    job, new_job = stubborn_job(slurm, n0=8), slurm.add(2)
     site = port(slurm)
     move_outcome, start_outcome = site.apply([move(job, n1=8), start(new_job, n2=8)])
     assert slurm.now <= 1000.0 + PATIENCE + 1.0
@@ -79,8 +79,8 @@ def test_one_call_never_waits_for_a_grace(slurm: FakeSlurm) -> None:
     assert outcome.vacated == pytest.approx(1300.0, abs=2.0)
 
 
-def test_what_goes_to_nodes_that_a_job_leaves_waits_for_it_alone(slurm: FakeSlurm) -> None:
-    job, heir = stubborn(slurm, n0=8), slurm.add(2)
+def test_only_starts_on_nodes_that_a_job_leaves_wait_for_it(slurm: FakeSlurm) -> None:
+    job, heir = stubborn_job(slurm, n0=8), slurm.add(2)
     site = port(slurm)
     outcomes = site.apply([Step(job.id, StepKind.PREEMPT, job.allocation), start(heir, n0=8)])
     assert [outcome.status for outcome in outcomes] == [OutcomeStatus.UNDER_WAY] * 2
@@ -90,9 +90,9 @@ def test_what_goes_to_nodes_that_a_job_leaves_waits_for_it_alone(slurm: FakeSlur
     assert outcome_by_job[heir].started >= 1300.0
 
 
-def test_another_process_takes_up_a_grace_where_it_was(slurm: FakeSlurm) -> None:
+def test_another_process_resumes_a_grace_period(slurm: FakeSlurm) -> None:
     """The signal is not sent twice, and the job gets its whole grace."""
-    job = stubborn(slurm, n0=8)
+    job = stubborn_job(slurm, n0=8)
     first = port(slurm)
     first.apply([move(job, n1=8)])
     transitions = first.under_way
@@ -107,7 +107,7 @@ def test_another_process_takes_up_a_grace_where_it_was(slurm: FakeSlurm) -> None
 
 
 @pytest.mark.parametrize("runs", [True, False])
-def test_another_process_takes_up_a_start(slurm: FakeSlurm, runs: bool) -> None:
+def test_another_process_resumes_a_start(slurm: FakeSlurm, runs: bool) -> None:
     """hopsd is killed just before Slurm starts a job: it runs as planned, or is held again."""
     job = slurm.add(1)
     slurm.begins = {job: 8.0 if runs else 1e9}
@@ -122,7 +122,7 @@ def test_another_process_takes_up_a_start(slurm: FakeSlurm, runs: bool) -> None:
     assert slurm.table[job].hold is (Hold.NONE if runs else Hold.HOPS)
 
 
-def test_a_long_epilog_is_waited_for_without_a_back_off(slurm: FakeSlurm) -> None:
+def test_a_long_epilog_is_awaited_without_backoff(slurm: FakeSlurm) -> None:
     """Regression: while a job completed on the node, a tick took 95 s, and the start FAILED."""
     job = slurm.add(1)
     slurm.nodes = (replace(slurm.nodes[0], state_text="IDLE+COMPLETING"), *slurm.nodes[1:])
@@ -137,7 +137,7 @@ def test_a_long_epilog_is_waited_for_without_a_back_off(slurm: FakeSlurm) -> Non
     assert outcome.status is OutcomeStatus.DONE
 
 
-def test_an_epilog_without_end_puts_the_start_off(slurm: FakeSlurm) -> None:
+def test_an_endless_epilog_postpones_the_start(slurm: FakeSlurm) -> None:
     job = slurm.add(1)
     slurm.nodes = (replace(slurm.nodes[0], state_text="IDLE+COMPLETING"), *slurm.nodes[1:])
     site = port(slurm)
@@ -147,8 +147,8 @@ def test_an_epilog_without_end_puts_the_start_off(slurm: FakeSlurm) -> None:
     assert "completing" in outcome.error
 
 
-def test_a_hold_of_a_person_ends_a_start_that_waits(slurm: FakeSlurm) -> None:
-    job, heir = stubborn(slurm, n0=8), slurm.add(2)
+def test_a_persons_hold_ends_a_waiting_start(slurm: FakeSlurm) -> None:
+    job, heir = stubborn_job(slurm, n0=8), slurm.add(2)
     site = port(slurm)
     site.apply([Step(job.id, StepKind.PREEMPT, job.allocation), start(heir, n0=8)])
     slurm.change(heir, hold=Hold.USER)
@@ -158,8 +158,8 @@ def test_a_hold_of_a_person_ends_a_start_that_waits(slurm: FakeSlurm) -> None:
     assert heir not in slurm.released_at
 
 
-def test_a_job_under_way_is_not_begun_twice(slurm: FakeSlurm) -> None:
-    job = stubborn(slurm, n0=8)
+def test_a_transition_is_not_begun_twice(slurm: FakeSlurm) -> None:
+    job = stubborn_job(slurm, n0=8)
     site = port(slurm)
     for _ in range(3):
         [outcome] = site.apply([move(job, n1=8)])
@@ -167,8 +167,8 @@ def test_a_job_under_way_is_not_begun_twice(slurm: FakeSlurm) -> None:
     assert slurm.writes() == ["signal"]
 
 
-def test_a_queued_start_can_be_given_back_to_slurm(slurm: FakeSlurm) -> None:
-    job, heir = stubborn(slurm, n0=8), slurm.add(2)
+def test_a_queued_start_can_be_returned_to_slurm(slurm: FakeSlurm) -> None:
+    job, heir = stubborn_job(slurm, n0=8), slurm.add(2)
     site = port(slurm)
     site.apply([Step(job.id, StepKind.PREEMPT, job.allocation), start(heir, n0=8)])
     slurm.placements[heir] = Allocation.of({"n1": 8})  # what plain Slurm allocates
@@ -179,7 +179,7 @@ def test_a_queued_start_can_be_given_back_to_slurm(slurm: FakeSlurm) -> None:
 
 def test_a_job_that_ends_in_the_grace_of_our_signal_is_recorded_so(slurm: FakeSlurm) -> None:
     """`--signal=USR1@10` and a handler that exits 0: hops' own signal ends the job."""
-    job = stubborn(slurm, n0=8)
+    job = stubborn_job(slurm, n0=8)
     slurm.on_signal = lambda read: replace(
         read,
         state=SlurmState.COMPLETED,
@@ -194,7 +194,7 @@ def test_a_job_that_ends_in_the_grace_of_our_signal_is_recorded_so(slurm: FakeSl
     assert "the script ended 2 s later with exit code 0 (COMPLETED)" in outcome.error
 
 
-def test_a_script_is_stopped_before_a_signal_that_is_for_its_steps_alone(slurm: FakeSlurm) -> None:
+def test_a_script_is_suspended_before_a_signal_for_its_steps_only(slurm: FakeSlurm) -> None:
     """Regression: with `--signal=USR1@10` before a plain srun, hops' signal completed the job."""
     job = slurm.running(1, n0=8)
     slurm.change(job, options=ScriptOptions(signal="USR1", signal_steps=True, signal_seconds=10))
@@ -203,7 +203,7 @@ def test_a_script_is_stopped_before_a_signal_that_is_for_its_steps_alone(slurm: 
     assert outcome.status is OutcomeStatus.UNDER_WAY
 
 
-def test_a_job_that_stays_after_all_goes_on(slurm: FakeSlurm) -> None:
+def test_a_job_that_stays_after_all_is_resumed(slurm: FakeSlurm) -> None:
     """hopsd was killed between the warning and the requeue, and the plan is finished."""
     stopped_job, running_job = slurm.running(1, n0=8), slurm.running(2, n1=8)
     slurm.change(
@@ -213,7 +213,7 @@ def test_a_job_that_stays_after_all_goes_on(slurm: FakeSlurm) -> None:
     assert slurm.signals == [(stopped_job, "CONT", SignalScope.BATCH)]
 
 
-def test_a_job_that_slurm_does_not_requeue_goes_on(slurm: FakeSlurm) -> None:
+def test_a_job_that_slurm_does_not_requeue_is_resumed(slurm: FakeSlurm) -> None:
     """Regression: its script stayed stopped for ever, and kept its GPUs."""
     job = slurm.running(1, n0=8)
     slurm.change(job, options=ScriptOptions(signal="USR1", signal_steps=True, signal_seconds=10))
@@ -230,7 +230,7 @@ STOPPING_JOB = replace(LEAVING_JOB, requeue_time=10.0)
 
 
 @pytest.mark.parametrize(
-    ("transition", "state", "ticks", "expected"),
+    ("transition", "state", "ticks", "expected_action"),
     [
         (LEAVING_JOB, SlurmState.RUNNING, 9.0, Action.WAIT),
         (LEAVING_JOB, SlurmState.RUNNING, 10.0, Action.REQUEUE),
@@ -247,14 +247,18 @@ STOPPING_JOB = replace(LEAVING_JOB, requeue_time=10.0)
         (replace(STOPPING_JOB, refusal="no"), SlurmState.PENDING, 11.0, Action.VACATED),
     ],
 )
-def test_what_is_due_follows_from_state_and_time(
-    slurm: FakeSlurm, transition: LeavingJob, state: SlurmState, ticks: float, expected: Action
+def test_the_next_action_follows_from_state_and_time(
+    slurm: FakeSlurm,
+    transition: LeavingJob,
+    state: SlurmState,
+    ticks: float,
+    expected_action: Action,
 ) -> None:
     job = slurm.table[slurm.add(1, state=state)]
-    assert next_action(transition, job, ticks, SETTINGS) is expected
+    assert next_action(transition, job, ticks, SETTINGS) is expected_action
 
 
-def test_what_only_our_signal_ended_is_requeued(slurm: FakeSlurm) -> None:
+def test_a_job_ended_only_by_our_signal_is_requeued(slurm: FakeSlurm) -> None:
     job = slurm.table[slurm.add(1, state=SlurmState.FAILED, exit_signal=10)]
     assert next_action(LEAVING_JOB, job, 1.0, SETTINGS) is Action.REQUEUE_ENDED
     assert next_action(LEAVING_JOB, None, 1.0, SETTINGS) is Action.ENDED
@@ -274,7 +278,7 @@ class Saves:
         return SaveTimes(at=end + self._interval, interval=self._interval)
 
 
-def silent(slurm: FakeSlurm, **gpus: int) -> JobReading:
+def job_without_trap(slurm: FakeSlurm, **gpus: int) -> JobReading:
     """A running job whose script handles no signal."""
     job = slurm.running(1, **gpus)
     slurm.change(job, options=ScriptOptions(traps=frozenset()))
@@ -283,7 +287,7 @@ def silent(slurm: FakeSlurm, **gpus: int) -> JobReading:
 
 @pytest.mark.parametrize("began", [0.0, 5.0, 7.9, 8.5, 10.9])
 def test_a_job_without_a_signal_leaves_just_after_a_save(slurm: FakeSlurm, began: float) -> None:
-    job, saves = silent(slurm, n0=8), Saves(slurm)
+    job, saves = job_without_trap(slurm, n0=8), Saves(slurm)
     slurm.sleep(began)
     site = SlurmPort(
         slurm, SETTINGS, clock=lambda: slurm.now, monotonic=lambda: slurm.now, sleep=slurm.sleep,
@@ -302,10 +306,10 @@ def test_a_job_without_a_signal_leaves_just_after_a_save(slurm: FakeSlurm, began
         (600.0, 1200.0, 8.0, 1308.0),  # a save that takes longer than the longest grace
     ],
 )
-def test_a_save_is_not_waited_for_without_end(
+def test_the_wait_for_a_save_is_limited(
     slurm: FakeSlurm, seconds: float, interval: float, began: float, requeue_time: float
 ) -> None:
-    job = silent(slurm, n0=8)
+    job = job_without_trap(slurm, n0=8)
     slurm.sleep(began)
     site = SlurmPort(
         slurm, SETTINGS, clock=lambda: slurm.now, monotonic=lambda: slurm.now, sleep=slurm.sleep,
@@ -316,8 +320,8 @@ def test_a_save_is_not_waited_for_without_end(
     assert slurm.requeued_at == pytest.approx(requeue_time, abs=2.0)
 
 
-def test_another_process_waits_for_the_save_too(slurm: FakeSlurm) -> None:
-    job, saves = silent(slurm, n0=8), Saves(slurm)
+def test_another_process_also_waits_for_the_save(slurm: FakeSlurm) -> None:
+    job, saves = job_without_trap(slurm, n0=8), Saves(slurm)
     slurm.sleep(5.0)
 
     def site() -> SlurmPort:
@@ -333,7 +337,7 @@ def test_another_process_waits_for_the_save_too(slurm: FakeSlurm) -> None:
     assert 1011.0 <= slurm.requeued_at <= 1013.0
 
 
-def test_what_slurm_refuses_while_slurmdbd_hangs_is_no_failed_start(
+def test_a_refusal_while_slurmdbd_hangs_is_not_a_failed_start(
     slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Regression: each refusal doubled the job's back-off, though no node or limit was at fault."""
@@ -345,8 +349,8 @@ def test_what_slurm_refuses_while_slurmdbd_hangs_is_no_failed_start(
             " try again in a bit"
         )
 
-    with monkeypatch.context() as hung:
-        hung.setattr(slurm, "place", refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr(slurm, "place", refuse)
         outcomes = [outcome for _ in range(4) for outcome in site.apply([start(job, n0=2)])]
     assert {outcome.status for outcome in outcomes} == {OutcomeStatus.PUT_OFF}
     assert all("DB index" in outcome.error for outcome in outcomes)
@@ -355,11 +359,9 @@ def test_what_slurm_refuses_while_slurmdbd_hangs_is_no_failed_start(
 
 
 @pytest.mark.parametrize("kind", ["leaving", "starting"])
-def test_a_number_that_slurm_gives_again_meanwhile_is_another_job(
-    slurm: FakeSlurm, kind: str
-) -> None:
+def test_a_number_reused_meanwhile_is_another_job(slurm: FakeSlurm, kind: str) -> None:
     """Regression: after slurmctld lost its state, an innocent job was requeued."""
-    job = stubborn(slurm, n0=8)
+    job = stubborn_job(slurm, n0=8)
     site, second_job = port(slurm), slurm.add(2)
     step = move(job, n1=8) if kind == "leaving" else start(second_job, n0=8)
     site.apply([step, *([move(job, n1=8)] if kind == "starting" else [])])

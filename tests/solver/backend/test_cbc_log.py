@@ -1,4 +1,4 @@
-"""What CBC's last words prove."""
+"""What the last lines of CBC's output prove."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def test_an_optimum_is_its_own_bound() -> None:
     assert read_bound(OPTIMAL, 0.005) == pytest.approx(39.5, rel=2e-6)
 
 
-def test_a_told_bound_counts_as_far_as_its_digits_go() -> None:
+def test_a_printed_bound_counts_to_its_last_digit() -> None:
     assert 39.7 <= read_bound(STOP_LOG + GAP_LOG, 0.005) < 39.701
 
 
-def test_a_search_that_ended_at_the_gap_proves_no_more_than_the_gap() -> None:
+def test_a_search_that_ended_at_the_gap_proves_only_the_gap() -> None:
     assert read_bound(STOP_LOG + OPTIMAL, 0.005) >= 39.5 / 0.995
 
 
-def test_no_words_prove_nothing() -> None:
+def test_no_output_proves_nothing() -> None:
     assert read_bound("", 0.005) == np.inf
     assert read_bound("Result - Optimal solution found\n\nObjective value: none\n", 0.0) == np.inf

@@ -1,4 +1,4 @@
-"""A solver that does not answer is noticed, and takes no more than a part of the time."""
+"""A solver that does not answer is detected and takes only a part of the time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ONE_ENTRY = Model(
 
 
 class Double:
-    """Answers from the call ``answers`` on; notes how much time each call was given."""
+    """Answers from call number ``answers`` on; records the time that each call was given."""
 
     def __init__(self, answers: int) -> None:
         self.answers = answers
@@ -31,7 +31,7 @@ class Double:
         return Answer(np.ones(1), 1.0) if len(self.time_limits) > self.answers else Answer()
 
 
-def test_a_call_without_time_is_no_failure() -> None:
+def test_a_call_without_time_is_not_a_failure() -> None:
     solver = CheckedSolver(Double(9))
     solver(ONE_ENTRY, None, 0.01, -1.0)
     assert not solver.has_failed
@@ -39,7 +39,7 @@ def test_a_call_without_time_is_no_failure() -> None:
     assert solver.has_failed
 
 
-def test_a_call_that_was_late_after_little_time_is_no_failure(
+def test_a_late_call_with_little_time_is_not_a_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ticks = count(0.0, 1.0)
@@ -51,7 +51,7 @@ def test_a_call_that_was_late_after_little_time_is_no_failure(
     assert solver.has_failed
 
 
-def test_a_solver_that_never_answers_leaves_time_and_is_asked_no_more() -> None:
+def test_a_solver_that_never_answers_is_no_longer_called() -> None:
     solve = Double(9)
     solver = CheckedSolver(solve)
     for _ in range(5):
@@ -60,7 +60,7 @@ def test_a_solver_that_never_answers_leaves_time_and_is_asked_no_more() -> None:
     assert solver.has_failed
 
 
-def test_a_solver_that_answers_has_all_of_its_time() -> None:
+def test_a_solver_that_answers_gets_all_of_its_time() -> None:
     solve = Double(1)
     solver = CheckedSolver(solve)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""A child's whole records are known, whatever becomes of the child."""
+"""Complete records of a child process are received however the child ends."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_module(path: Path, body: str) -> str:
-    """The name of a module of that text."""
+    """Write a module with this body and return its name."""
     (path / "told.py").write_text(_HEAD + body)
     return "told"
 
 
-def test_records_come_as_they_are_written(path: Path) -> None:
+def test_records_arrive_as_they_are_written(path: Path) -> None:
     body = """
 for part in child.question():
     child.answer(part)
@@ -40,7 +40,7 @@ for part in child.question():
         assert list(question.answers(inf)) == parts
 
 
-def test_a_child_that_stands_still_loses_no_record(path: Path) -> None:
+def test_a_suspended_child_loses_no_record(path: Path) -> None:
     body = """
 child.answer(child.question())
 os.kill(os.getpid(), signal.SIGSTOP)
@@ -62,7 +62,7 @@ child.answer(b"never")
         "raise SystemExit(3)",
     ],
 )
-def test_what_is_no_whole_record_is_none(path: Path, end: str) -> None:
+def test_incomplete_records_are_ignored(path: Path, end: str) -> None:
     body = f"""
 child.answer(child.question())
 {end}
@@ -72,7 +72,7 @@ child.answer(child.question())
         assert list(question.answers(inf)) == [b"whole"]
 
 
-def test_what_a_library_prints_is_no_record(path: Path) -> None:
+def test_output_of_a_library_is_not_a_record(path: Path) -> None:
     body = """
 asked = child.question()
 os.write(1, b"Running HiGHS")
@@ -85,9 +85,7 @@ child.answer(asked)
         assert list(question.answers(inf)) == [b"whole"] * 2
 
 
-def test_where_there_is_no_thread_there_is_no_answer(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_thread_there_is_no_answer(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -97,20 +95,20 @@ def test_where_there_is_no_thread_there_is_no_answer(
         assert list(question.answers(inf)) == []
 
 
-def test_what_cannot_be_sent_has_no_answer(path: Path) -> None:
+def test_an_unsendable_question_has_no_answer(path: Path) -> None:
     with Child(write_module(path, "child.answer(child.question())")) as question:
         question.ask(lambda: None)
         assert list(question.answers(inf)) == []
 
 
-def test_a_child_that_reads_nothing_keeps_nobody_waiting(path: Path) -> None:
+def test_a_child_that_reads_nothing_blocks_nobody(path: Path) -> None:
     with Child(write_module(path, "os.kill(os.getpid(), signal.SIGSTOP)")) as question:
         question.ask(bytes(3_000_000))
         assert list(question.answers(0.0)) == []
 
 
 @pytest.mark.parametrize("python", ["/bin/false", "/nowhere/python"])
-def test_a_child_that_cannot_start_answers_nothing(
+def test_a_child_that_cannot_start_gives_no_answer(
     python: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", python)
@@ -119,6 +117,6 @@ def test_a_child_that_cannot_start_answers_nothing(
         assert list(question.answers(inf)) == []
 
 
-def test_a_child_that_was_asked_nothing_ends(path: Path) -> None:
+def test_a_child_without_a_question_ends(path: Path) -> None:
     with Child(write_module(path, "child.answer(child.question())")):
         pass

@@ -1,4 +1,4 @@
-"""Linear programs in a row: each is solved to optimality, whatever the last one's basis was."""
+"""Sequences of linear programs: each is solved to optimality whatever basis it starts from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hopsd.solver.backend.simplex import Simplex
 
 @pytest.fixture(params=["highspy", "scipy"])
 def solver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Simplex:
-    """A solver of each kind that an installation may have."""
+    """Each solver that an installation may have."""
     if request.param == "scipy":
         monkeypatch.setattr(simplex, "find_spec", lambda _: None)
     else:
@@ -71,7 +71,7 @@ def test_an_unbounded_program_is_an_error(solver: Simplex) -> None:
         solver.minimise(-np.ones(1), constraints, [0], [0], np.inf)
 
 
-def test_a_second_try_has_the_time_that_the_first_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_attempt_gets_the_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
     highspy = pytest.importorskip("highspy")
     now, time_limits = [100.0], []
     status = highspy.HighsModelStatus

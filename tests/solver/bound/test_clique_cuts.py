@@ -1,4 +1,4 @@
-"""Columns of a clique exclude one another, and no plan is worth more than a bound with cliques."""
+"""Columns of a clique exclude each other, and no plan is worth more than a bound with cliques."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ def prices_of(program: Program) -> Prices:
 
 
 def crowded_program(gpus: int) -> Program:
-    """Idle servers and even shapes."""
+    """Return a program with idle servers and even shapes."""
     case, noise, demands = bench.Case.IDLE, bench.Noise.PAIR, bench.Demands.RULES
     program: Program = program_of(bench.snapshot(gpus, case, noise, 0, demands=demands))
     return program
 
 
 def members(program: Program, clique: UnitCut) -> Ints:
-    """All columns of a clique, found one by one."""
+    """Find all columns of a clique one by one."""
     of_items = np.isin(program.configurations.shape, clique.items)
     return np.union1d(np.flatnonzero(of_items), clique.columns)
 
 
 def fit_together(program: Program, columns: tuple[int, int]) -> bool:
-    """Whether a plan could have both."""
+    """Return whether one plan can have these columns."""
     first, second = program.configurations.jobs_of(np.array(columns))
     return first != second and bool(np.all(program.usage(np.array(columns)) <= program.capacity))
 
@@ -88,7 +88,7 @@ def test_no_two_columns_of_a_clique_fit_together(seed: int, rules: bool) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("rules", [True, False])
 def test_any_prices_of_cliques_prove_a_bound(rules: bool) -> None:
-    """Against the optimum of dynamic programming."""
+    """The bound is compared with the optimum of dynamic programming."""
     clique_count = 0
     for seed in range(30):
         program = small(seed, rules=rules, jobs=6)
@@ -98,15 +98,15 @@ def test_any_prices_of_cliques_prove_a_bound(rules: bool) -> None:
         rng, all_columns = np.random.default_rng(seed), np.arange(len(program.value))
         cliques = CliqueFinder(program).find(all_columns, rng.random(len(all_columns)))
         prices = rng.random(len(cliques)) * program.value.max()
-        at = prices_of(program)
+        dual_prices = prices_of(program)
         item, item_costs = costs(cliques, prices, len(program.configurations.demands))
         column_prices = prices_of_items(
-            program, at.item + item, at.capacity + prices.sum(), item_costs
+            program, dual_prices.item + item, dual_prices.capacity + prices.sum(), item_costs
         )
         expected = np.zeros(len(all_columns))
         for clique, price in zip(cliques, prices, strict=True):
             expected[members(program, clique)] += price
-        profit = program.profit(at.item, all_columns) - expected
+        profit = program.profit(dual_prices.item, all_columns) - expected
         assert column_prices.profit(program, all_columns) == pytest.approx(profit)
         assert column_prices.profit(program, slice(0, len(all_columns))) == pytest.approx(profit)
         assert column_prices.bound >= program.scaled_objective(best) * (1 - 1e-9)
@@ -134,7 +134,7 @@ def test_no_plan_is_worth_more_than_the_relaxation(seed: int, rules: bool) -> No
 @pytest.mark.slow
 @needs_highspy
 def test_even_shapes_on_idle_servers_are_planned_within_one_percent() -> None:
-    """From 97.9 %: the bound was 3598, the plan 3522."""
+    """Without cliques it was 97.9 %: the bound was 3598, the plan 3522."""
     program = crowded_program(512)
     cut_result = find_cuts(program, prices_of(program), 0.0, 0.01, inf)
     assert cut_result.choice is not None
@@ -142,7 +142,7 @@ def test_even_shapes_on_idle_servers_are_planned_within_one_percent() -> None:
     assert program.scaled_objective(cut_result.choice) >= 0.99 * cut_result.prices.bound
 
 
-def test_what_the_child_answers_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_of_the_child_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     program = crowded_program(64)
     prices = prices_of(program)
     crowd = program.configurations.start[:-1].copy()
@@ -170,7 +170,7 @@ def test_what_the_child_answers_is_checked(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @needs_highspy
-def test_what_a_killed_child_had_proven_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_proven_by_a_killed_child_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     program = crowded_program(128)
     prices = prices_of(program)
     bounds = []
@@ -186,8 +186,8 @@ def test_what_a_killed_child_had_proven_is_kept(monkeypatch: pytest.MonkeyPatch)
     assert bounds == sorted(bounds, reverse=True)
 
 
-def test_of_several_dives_the_best_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the first two miss the gap, the others look elsewhere."""
+def test_the_best_of_several_dives_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the first two miss the gap, the others search elsewhere."""
     program = crowded_program(64)
     heaviest = greedy_by_weight(program)
     single_column = np.where(
@@ -205,7 +205,7 @@ def test_of_several_dives_the_best_counts(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(set(random_states[2:])) == len(random_states) - 2 > 1
 
 
-def test_cliques_take_no_more_than_their_time_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cliques_stay_within_their_time_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     program = crowded_program(64)
     columns = np.arange(len(program.value))
     x = np.random.default_rng(0).random(len(columns)) / 4
@@ -221,7 +221,7 @@ def test_cliques_take_no_more_than_their_time_and_memory(monkeypatch: pytest.Mon
     assert CliqueFinder(program).find(columns, x)
 
 
-def test_a_solution_that_keeps_all_cliques_has_none() -> None:
+def test_a_solution_that_satisfies_all_cliques_has_no_violated_one() -> None:
     program = crowded_program(64)
     choice = greedy_by_weight(program)
     columns = np.arange(len(program.value))
@@ -229,8 +229,8 @@ def test_a_solution_that_keeps_all_cliques_has_none() -> None:
     assert CliqueFinder(program).find(columns, x) == []
 
 
-def test_capacity_of_other_rows_counts_too() -> None:
-    """Half of the memory of each server is gone, so that more columns exclude one another."""
+def test_capacity_of_other_rows_also_counts() -> None:
+    """Half of each server's memory is in use, so that more columns exclude each other."""
     program = small(2, rules=True)
     columns = np.arange(len(program.value))
     x = np.full(len(columns), 0.4)

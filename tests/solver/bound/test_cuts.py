@@ -1,4 +1,4 @@
-"""The rounded rows keep every plan, and cut off what no plan can be."""
+"""The rounded rows are valid for every plan and cut off fractional ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hopsd.solver.bound.cuts import KINDS, SomeItems, capacity_rows, entries
 
 
 def _usage(sizes: tuple[int, ...], gpus: int) -> np.ndarray:
-    """What placements of ``sizes`` on one server of ``gpus`` use of its rows, (kinds,)."""
+    """Return the usage (kinds,) of a server's rows by placements of ``sizes`` on ``gpus`` GPUs."""
     count = len(sizes)
     server = np.zeros(count, dtype=np.int64)
     _, amount = entries(server, np.array(sizes, dtype=np.int64), np.array([gpus]))
@@ -27,7 +27,7 @@ def _usage(sizes: tuple[int, ...], gpus: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("gpus", range(1, 17))
-def test_whatever_fits_a_server_keeps_its_rows(gpus: int) -> None:
+def test_whatever_fits_a_server_satisfies_its_rows(gpus: int) -> None:
     for count in range(1, 5):
         for sizes in combinations_with_replacement(range(1, gpus + 1), count):
             if sum(sizes) <= gpus:
@@ -35,7 +35,7 @@ def test_whatever_fits_a_server_keeps_its_rows(gpus: int) -> None:
 
 
 def test_parts_of_two_large_placements_do_not_share_a_server() -> None:
-    """Three quarters of 5 GPUs and a third of 8 fit into 8 by their GPUs: no plan is like that."""
+    """Three quarters of 5 GPUs and a third of 8 fit into 8 GPUs, but no plan contains both."""
     by_gpus, *rounded_rows = 0.75 * _usage((5,), 8) + 0.35 * _usage((8,), 8)
     assert by_gpus <= 8
     assert max(rounded_rows) > 8
@@ -43,7 +43,7 @@ def test_parts_of_two_large_placements_do_not_share_a_server() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.booleans(), st.booleans())
-def test_every_feasible_choice_keeps_all_rows(seed: int, first: bool, rules: bool) -> None:
+def test_every_feasible_choice_satisfies_all_rows(seed: int, first: bool, rules: bool) -> None:
     instance = snapshot(seed, servers=6, jobs=12, first=first)
     program = program_of(with_rules(instance, seed) if rules else instance)
     choice = _random_choice(program, np.random.default_rng(seed))
@@ -53,7 +53,7 @@ def test_every_feasible_choice_keeps_all_rows(seed: int, first: bool, rules: boo
 
 
 def _random_choice(program: Program, rng: np.random.Generator) -> Ints:
-    """Jobs in a random order, each with a random column that still fits."""
+    """Give jobs, in random order, a random column that still fits."""
     columns = program.configurations
     choice = np.full(columns.jobs, -1, dtype=np.int64)
     for job in rng.permutation(columns.jobs).tolist():
@@ -67,8 +67,8 @@ def _random_choice(program: Program, rng: np.random.Generator) -> Ints:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_model_holds_the_same_rows(seed: int) -> None:
-    """Any x uses of the model's rows what its shapes use of the program's."""
+def test_the_model_has_the_same_rows(seed: int) -> None:
+    """Any x has the same usage of the model's rows as its shapes of the program's."""
     program = program_of(snapshot(seed, servers=6, jobs=8))
     count = len(program.value)
     solver_model = model(program, np.arange(count), program.capacity)
@@ -86,7 +86,7 @@ def test_the_model_holds_the_same_rows(seed: int) -> None:
 
 @pytest.mark.parametrize("rules", [False, True])
 @pytest.mark.parametrize("seed", range(3))
-def test_some_items_are_priced_as_among_all(seed: int, rules: bool) -> None:
+def test_prices_of_some_items_equal_those_among_all(seed: int, rules: bool) -> None:
     instance = snapshot(seed, servers=6, jobs=12)
     program = program_of(with_rules(instance, seed) if rules else instance)
     rows, rng = capacity_rows(program), np.random.default_rng(seed)
@@ -109,7 +109,7 @@ def test_some_items_are_priced_as_among_all(seed: int, rules: bool) -> None:
             )
 
 
-def test_rows_tied_together_are_sums() -> None:
+def test_combined_rows_are_sums() -> None:
     program = program_of(with_rules(snapshot(1, servers=6, jobs=12), 1))
     rows, rng = capacity_rows(program), np.random.default_rng(1)
     row_groups = np.minimum(np.arange(len(program.capacity)), 4)

@@ -1,4 +1,4 @@
-"""Cuts of servers that are short of cores or memory hold for every plan, and lower the bound."""
+"""Cuts of servers short of cores or memory are valid for every plan and lower the bound."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def fragments(gpus: int, demands: bench.Demands = bench.Demands.SITE) -> Program
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_every_choice_of_whole_kinds_keeps_a_cut(seed: int) -> None:
+def test_every_choice_of_whole_kinds_satisfies_a_cut(seed: int) -> None:
     rng = np.random.default_rng(seed)
     capacity = np.array([6, 30, 40])
     weight = np.stack(
@@ -53,7 +53,7 @@ def test_every_choice_of_whole_kinds_keeps_a_cut(seed: int) -> None:
     assert (whole @ factor).max() <= values.max() + 1e-9
 
 
-def test_patterns_are_all_choices_within_the_capacity_once() -> None:
+def test_patterns_list_each_choice_within_the_capacity_once() -> None:
     weight, capacity = np.array([[1, 4], [2, 1], [3, 0]]), np.array([5, 9])
     pattern_set = patterns(weight, capacity, 1000)
     assert pattern_set is not None
@@ -73,7 +73,7 @@ def test_patterns_are_all_choices_within_the_capacity_once() -> None:
     )
 
 
-def test_parts_hold_what_items_take_of_servers() -> None:
+def test_parts_contain_the_usage_of_items() -> None:
     program = fragments(128)
     parts = ServerParts.from_program(program)
     demands, server = program.configurations.demands, program.configurations.server
@@ -99,15 +99,15 @@ def test_no_plan_is_worth_more_than_the_bound(seed: int, first: bool) -> None:
 
 
 @pytest.mark.slow
-def test_cuts_lower_the_bound_where_memory_and_cores_are_short() -> None:
-    """From 690.9 to 678.7."""
+def test_cuts_lower_the_bound_if_memory_and_cores_are_scarce() -> None:
+    """The bound falls from 690.9 to 678.7."""
     program = fragments(128)
     prices = prices_of(program)
     cut_prices = tighten(program, prices, 0.0, 0.0, monotonic() + 300.0).prices
     assert cut_prices.bound < 0.985 * prices.bound
 
 
-def test_without_an_answer_the_prices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_answer_the_prices_are_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     program = fragments(128)
     prices = prices_of(program)
     monkeypatch.setattr(sys, "executable", "/bin/false")
@@ -118,7 +118,7 @@ def test_without_an_answer_the_prices_stay(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("programs", range(2, 9))
-def test_what_was_found_before_the_solver_gave_up_is_kept(
+def test_cuts_found_before_the_solver_gave_up_are_kept(
     monkeypatch: pytest.MonkeyPatch, programs: int
 ) -> None:
     program = fragments(128, bench.Demands.RULES)

@@ -1,4 +1,4 @@
-"""Prices and solutions of a packing come close to those of the simplex method."""
+"""Prices and solutions of packings are close to those of the simplex method."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hopsd.solver.bound.primal_dual import Packing, Saddle, approach
 
 
 def packing(seed: int, rows: int = 6, jobs: int = 12) -> tuple[Packing, Floats]:
-    """Jobs with some columns each, and the matrix (rows, columns)."""
+    """Return jobs with some columns each, and the matrix (rows, columns)."""
     rng = np.random.default_rng(seed)
     job = np.sort(rng.integers(0, jobs, 5 * jobs))
     matrix = rng.integers(0, 4, (rows, len(job))) * (rng.random((rows, len(job))) < 0.5)
@@ -24,14 +24,14 @@ def packing(seed: int, rows: int = 6, jobs: int = 12) -> tuple[Packing, Floats]:
 
 
 def relaxation(problem: Packing, matrix: Floats) -> float:
-    """By the simplex method."""
+    """Solve the relaxation by the simplex method."""
     one_each = (np.unique(problem.job)[:, None] == problem.job).astype(np.float64)
     limit = np.concatenate([np.ones(len(one_each)), problem.limit])
     return -float(linprog(-problem.value, np.vstack([one_each, matrix]), limit).fun)
 
 
 def converge(problem: Packing) -> Saddle:
-    """Each call takes the mean of its steps; the next one goes on from there."""
+    """Call repeatedly: each call averages its steps, and the next one continues from there."""
     saddle = Saddle(np.zeros(len(problem.limit)), np.zeros(len(problem.value)))
     for _ in range(10):
         saddle = approach(problem, saddle.prices, saddle.x, 400)
@@ -40,7 +40,7 @@ def converge(problem: Packing) -> Saddle:
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("seed", range(8))
-def test_the_bound_comes_close_to_the_relaxation_from_above(seed: int, scale: float) -> None:
+def test_the_bound_approaches_the_relaxation_from_above(seed: int, scale: float) -> None:
     problem, matrix = packing(seed)
     problem = replace(problem, value=scale * problem.value)
     best = relaxation(replace(problem, value=problem.value / scale), matrix) * scale
@@ -50,7 +50,7 @@ def test_the_bound_comes_close_to_the_relaxation_from_above(seed: int, scale: fl
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_solution_is_nearly_feasible_and_nearly_as_good(seed: int) -> None:
+def test_the_solution_is_nearly_feasible_and_nearly_optimal(seed: int) -> None:
     problem, matrix = packing(seed)
     best = relaxation(problem, matrix)
     saddle = converge(problem)
@@ -60,7 +60,7 @@ def test_the_solution_is_nearly_feasible_and_nearly_as_good(seed: int) -> None:
     assert abs(problem.value @ saddle.x - best) <= 0.002 * best
 
 
-def test_without_columns_or_time_the_prices_stay() -> None:
+def test_without_columns_or_time_the_prices_are_unchanged() -> None:
     problem, _ = packing(0)
     empty_part = problem.select(np.zeros(0, dtype=np.int64), problem.limit)
     start = np.ones(len(problem.limit))
@@ -72,7 +72,7 @@ def test_without_columns_or_time_the_prices_stay() -> None:
     assert np.array_equal(late.x, x)
 
 
-def test_a_row_that_nobody_uses_has_no_price() -> None:
+def test_an_unused_row_has_no_price() -> None:
     problem, _ = packing(1)
     columns = np.flatnonzero((problem.by_column[:, [0]] @ np.ones(1)) == 0.0)
     part = problem.select(columns, problem.limit)

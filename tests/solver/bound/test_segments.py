@@ -1,4 +1,4 @@
-"""Columns that are not written out are as if they were, and so is what is computed from them."""
+"""Implicit columns, and all results computed from them, equal explicit ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from hopsd.solver.solve import solve
 
 
 def explicit_and_segments(seed: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Program, Program]:
-    """The program of one snapshot with its columns written out, and without."""
+    """Return the program of a snapshot with explicit and with implicit columns."""
     instance: Snapshot = snapshot(seed, servers=6, jobs=15, first=bool(seed % 2))
     return both_of(with_rules(instance, seed) if seed > 1 else instance, monkeypatch)
 
@@ -71,7 +71,7 @@ SEEDS = pytest.mark.parametrize("seed", range(6))
 
 
 @SEEDS
-def test_every_column_is_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_contain_every_explicit_column(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     explicit_program, program = explicit_and_segments(seed, monkeypatch)
     explicit_columns, segment_columns = explicit_program.configurations, program.configurations
     assert explicit_columns.segments is None
@@ -103,8 +103,10 @@ def test_every_column_is_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @SEEDS
-def test_speeds_of_other_worth(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As those of `hops+`: the envelope holds for them, too."""
+def test_segments_match_for_other_values_of_speed(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values as those of `hops+`: the envelope holds for them, too."""
     explicit_program, program = explicit_and_segments(seed, monkeypatch)
     explicit_columns, jobs = explicit_program.configurations, explicit_program.configurations.jobs
     rng = np.random.default_rng(seed)
@@ -144,7 +146,7 @@ def test_speeds_of_other_worth(seed: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @SEEDS
-def test_profits_and_what_is_near_the_best(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profits_and_near_best_columns_match(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     explicit_program, program = explicit_and_segments(seed, monkeypatch)
     rng = np.random.default_rng(seed)
     for highest in (0.0, 5.0, 50.0):
@@ -168,7 +170,7 @@ def test_profits_and_what_is_near_the_best(seed: int, monkeypatch: pytest.Monkey
 
 
 @SEEDS
-def test_parts_of_a_program(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_a_program_match(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     explicit_program, program = explicit_and_segments(seed, monkeypatch)
     jobs = np.arange(program.configurations.jobs) % 2 == 0
     free_capacity = program.capacity - program.usage(greedy_by_weight(program)) // 2
@@ -188,7 +190,7 @@ def test_parts_of_a_program(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @SEEDS
-def test_some_jobs_alone_keep_their_columns(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subset_of_jobs_keeps_its_columns(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     explicit_program, program = explicit_and_segments(seed, monkeypatch)
     job_mask = np.arange(program.configurations.jobs) % 3 == 0
     part, job = of_jobs(program, job_mask), explicit_program.configurations.job_of_column()
@@ -204,7 +206,7 @@ def test_some_jobs_alone_keep_their_columns(seed: int, monkeypatch: pytest.Monke
 
 @SEEDS
 @pytest.mark.parametrize("max_servers", [1, 3, 100])
-def test_servers_with_one_price_are_alike(
+def test_servers_with_one_price_are_equivalent(
     seed: int, max_servers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instance = snapshot(seed, servers=40, jobs=15)
@@ -267,7 +269,7 @@ def test_the_prices_of_every_stage_prove_a_bound(
 
 
 @SEEDS
-def test_many_jobs_on_fragments_have_the_best_prices_of_two_stages(
+def test_many_jobs_on_fragments_use_the_best_prices_of_two_stages(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     explicit_program, program = explicit_and_segments(seed, monkeypatch)
@@ -282,7 +284,7 @@ def test_many_jobs_on_fragments_have_the_best_prices_of_two_stages(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_rounds_from_the_best_prices_come_near_those_of_long_ones(
+def test_rounds_from_the_best_prices_come_near_long_ones(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, program = both_of(snapshot(seed, servers=40, jobs=120), monkeypatch)
@@ -314,7 +316,7 @@ def test_a_round_never_starts_from_worse_prices_than_the_best(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("gap", "stages"), [(0.5, 1), (0.0, 2)])
-def test_a_larger_gap_asked_for_needs_fewer_prices(
+def test_a_larger_requested_gap_needs_fewer_prices(
     gap: float, stages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, program = both_of(snapshot(1, servers=40, jobs=120), monkeypatch)
@@ -334,7 +336,7 @@ def test_a_larger_gap_asked_for_needs_fewer_prices(
 
 
 @SEEDS
-def test_groups_hold_all_columns(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_contain_all_columns(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     _, program = explicit_and_segments(seed, monkeypatch)
     groups = column_groups(program)
     assert groups.first[0] == 0
@@ -344,7 +346,7 @@ def test_groups_hold_all_columns(seed: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @SEEDS
-def test_free_columns(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_columns_match(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)
     for program in explicit_and_segments(seed, monkeypatch):
         columns = program.configurations
@@ -387,7 +389,7 @@ def test_a_plan_is_feasible_and_its_bound_holds(seed: int, monkeypatch: pytest.M
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(-9, 9)), min_size=1, max_size=12))
 @settings(deadline=None, max_examples=200)
-def test_the_envelope_has_the_highest_line_everywhere(lines: list[tuple[int, int]]) -> None:
+def test_the_envelope_is_the_highest_line_everywhere(lines: list[tuple[int, int]]) -> None:
     slope, loss = (part.astype(np.float64) for part in np.array(sorted(lines, reverse=True)).T)
     line_numbers = upper_envelope(slope, loss)
     assert len(set(line_numbers.tolist())) == len(line_numbers)
@@ -398,11 +400,11 @@ def test_the_envelope_has_the_highest_line_everywhere(lines: list[tuple[int, int
 
 
 @SEEDS
-def test_a_pass_of_the_search(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_of_the_search_matches(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     _, program = explicit_and_segments(seed, monkeypatch)
     choice = greedy_by_weight(program)
-    before = program.scaled_objective(choice)
-    prices = find_prices(program, column_groups(program), before, inf)
+    old_worth = program.scaled_objective(choice)
+    prices = find_prices(program, column_groups(program), old_worth, inf)
     job = program.configurations.job_of_column()
     profit = program.profit(prices.item, slice(None))
     for able in (None, np.arange(len(program.configurations.demands)) % 2 == 0):
@@ -421,11 +423,13 @@ def test_a_pass_of_the_search(seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
     effort = Effort(0.0, monotonic() + 60.0)
     better = improve(program, choice, prices, (seed, 0), backend(), effort)
     assert program.feasible(better)
-    assert before <= program.scaled_objective(better) <= prices.bound * (1 + 1e-9)
+    assert old_worth <= program.scaled_objective(better) <= prices.bound * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("at_once", [1, 5, 1000])
-def test_all_are_written_out_in_parts(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_columns_are_written_out_in_parts(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     explicit_program, program = explicit_and_segments(2, monkeypatch)
     monkeypatch.setattr(configurations, "SLICE", at_once)
     rewritten_columns = program.configurations.write_out()
@@ -434,7 +438,7 @@ def test_all_are_written_out_in_parts(at_once: int, monkeypatch: pytest.MonkeyPa
 
 
 @SEEDS
-def test_no_column_fits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_fitting_column_gives_an_empty_plan(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for program in explicit_and_segments(seed, monkeypatch):
         full = replace(program, capacity=np.zeros_like(program.capacity))
         solution = solve(full, 0.0, 5.0)
@@ -444,7 +448,7 @@ def test_no_column_fits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @SEEDS
 def test_a_program_survives_pickling(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children that solve linear programs get it so."""
+    """Child processes that solve linear programs receive it pickled."""
     _, program = explicit_and_segments(seed, monkeypatch)
     unpickled_program = pickle.loads(pickle.dumps(program))  # noqa: S301  # our own
     assert np.array_equal(unpickled_program.value[:], program.value[:])
@@ -456,7 +460,7 @@ def test_a_program_survives_pickling(seed: int, monkeypatch: pytest.MonkeyPatch)
     )
 
 
-def test_what_few_jobs_share_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_of_few_jobs_are_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
     instance = snapshot(0, servers=6, jobs=15)
     monkeypatch.setattr(generate, "MAX_WRITTEN", 0)
     assert program_of(instance).configurations.segments is None
@@ -466,7 +470,7 @@ def test_what_few_jobs_share_is_written_out(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-def test_a_larger_plan_is_as_good(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_larger_plan_is_equally_good(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     instance = snapshot(seed, servers=40, jobs=80)
     explicit_program = program_of(instance)
     monkeypatch.setattr(generate, "MAX_WRITTEN", 0)
@@ -483,7 +487,7 @@ def test_a_larger_plan_is_as_good(seed: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_all_shapes_of_the_first_block_may_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each job has a limit below what it needs on the first type: no column there is left."""
+    """Each job has a limit below its needs on the first type, so no column remains there."""
     monkeypatch.setattr(generate, "MAX_WRITTEN", 0)
     monkeypatch.setattr(generate, "_COLUMNS_PER_SET", 0)
     instance = snapshot(0, servers=40, jobs=120)

@@ -1,4 +1,4 @@
-"""What is computed slice by slice is as if computed for all columns at once."""
+"""Computing slice by slice gives the same results as for all columns at once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_slices_change_nothing(seed: int, at_once: int, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_gain_is_the_value_by_weight_also_of_a_part(seed: int) -> None:
+def test_gain_is_value_by_weight_also_for_a_part(seed: int) -> None:
     program = program_of(snapshot(seed, servers=6, jobs=12))
     jobs = np.arange(program.configurations.jobs) % 2 == 0
     for program_part in (program, restrict(program, jobs, program.capacity)[0]):

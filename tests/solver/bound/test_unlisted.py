@@ -1,4 +1,4 @@
-"""The best sets of servers are found without listing all, and bounds hold for every set."""
+"""The best sets of servers are found without listing all of them; bounds hold for every set."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def program_of(seed: int, sets: Mapping[Hashable, ShapesOfSize] = NO_MORE) -> Pr
     """16 servers in leaves of four, two of which have a switch in common."""
     snapshot = demanding_snapshot(64, 0.8, seed, idle=0.8)
     nodes = tuple(
-        replace(node, switches=(f"s{at // 8}", f"l{at // 4}"))
-        for at, node in enumerate(snapshot.nodes)
+        replace(node, switches=(f"s{index // 8}", f"l{index // 4}"))
+        for index, node in enumerate(snapshot.nodes)
     )
     jobs = tuple(
         replace(
             job,
             rules=replace(
                 job.rules,
-                spread_segments=at % 4 == 1,
-                consolidate_segments=at % 4 == 2,
+                spread_segments=index % 4 == 1,
+                consolidate_segments=index % 4 == 2,
             ),
         )
         if job.rules.segment
         else job
-        for at, job in enumerate(snapshot.jobs)
+        for index, job in enumerate(snapshot.jobs)
     )
     choice = candidates(replace(snapshot, nodes=nodes, jobs=jobs), PlanSettings())
     columns = generate(
@@ -63,7 +63,7 @@ def program_of(seed: int, sets: Mapping[Hashable, ShapesOfSize] = NO_MORE) -> Pr
 
 
 def random_prices(program: Program, seed: int) -> Prices:
-    """About what GPUs are worth to the jobs."""
+    """Return random prices of about the worth of GPUs to the jobs."""
     rng, rows = np.random.default_rng(seed), capacity_rows(program)
     worth = float(program.weight.sum()) / program.idle.sum()
     return prices_at(program, rows, rng.uniform(0.0, 0.5 * worth, len(rows.limit)))
@@ -99,7 +99,7 @@ def test_the_best_sets_are_the_cheapest_of_all(seed: int, monkeypatch: pytest.Mo
         assert cost[servers].sum() == pytest.approx(cost[shapes[few]].sum(axis=1).min())
 
 
-def test_some_sets_are_better_than_those_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_unlisted_sets_are_better_than_listed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rack_sets, "MAX_SETS", 0)
     rng = np.random.default_rng(0)
     programs = [(seed, program_of(seed)) for seed in range(30)]
@@ -108,8 +108,10 @@ def test_some_sets_are_better_than_those_listed(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_of_all_that_are_listed_none_is_better(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And listing what is better is enough for the same prices."""
+def test_listing_the_better_sets_leaves_none_better(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Listing the better sets is sufficient for the same prices."""
     rng = np.random.default_rng(0)
     whole = program_of(seed)
     assert not list(better_sets(whole, random_prices(whole, seed), rng, 3))
@@ -125,7 +127,7 @@ def test_of_all_that_are_listed_none_is_better(seed: int, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_the_bound_is_that_of_all_sets_at_the_same_prices(
+def test_the_bound_equals_that_of_all_sets_at_the_same_prices(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = program_of(seed)

@@ -1,4 +1,4 @@
-"""The class program: its patterns fill servers, and its plan has a place for every chosen group."""
+"""The class program: patterns fill servers, and its plan has a slot for every chosen group."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from hopsd.solver.search.server_assignment import assign_servers
 
 
 @given(st.integers(0, 12), st.integers(1, 12))
-def test_patterns_are_all_partitions_once(gpus: int, largest: int) -> None:
+def test_patterns_list_each_partition_once(gpus: int, largest: int) -> None:
     patterns = partitions(gpus, largest)
     assert len(set(patterns)) == len(patterns)
     for pattern in patterns:
@@ -75,7 +75,7 @@ def test_a_class_plan_has_no_more_slots_than_servers_offer(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_every_job_of_a_class_plan_has_servers_where_all_are_idle(seed: int) -> None:
+def test_every_job_of_a_class_plan_gets_servers_if_all_are_idle(seed: int) -> None:
     """Jobs of 9 to 15 GPUs fill one server and end on the next, which no other of them may use."""
     rng = np.random.default_rng(seed)
     instance = snapshot(seed, servers=12, jobs=20, factors=False)
@@ -98,13 +98,13 @@ def test_every_job_of_a_class_plan_has_servers_where_all_are_idle(seed: int) -> 
     assert np.array_equal(np.flatnonzero(choice >= 0), np.sort(parts.job[plan.column_groups]))
 
 
-def test_a_type_in_full_use_has_no_say_in_whether_servers_are_equally_idle() -> None:
+def test_a_fully_used_type_does_not_decide_whether_servers_are_equally_idle() -> None:
     instance = snapshot(0, servers=12)
     types = sorted({node.gpu_type for node in instance.nodes})
     assert len(types) > 1
 
     def idle(*of_last: int) -> bool:
-        """The last type's servers have so many idle GPUs in turn, the others none."""
+        """Give the last type's servers these idle GPUs in turn, and the others none."""
         turn = cycle(of_last)
         nodes = tuple(
             replace(node, gpus=8, idle=next(turn) if node.gpu_type == types[-1] else 0)
@@ -141,8 +141,8 @@ def test_only_even_shapes_of_half_servers_could_share_them(
     assert ends_could_share(program, parts, classes_of(program)) == share
 
 
-def test_a_placement_left_over_from_fuller_servers_is_no_even_shape() -> None:
-    """Every other cluster in use has one, and class plans would never come first there."""
+def test_a_placement_from_fuller_servers_is_not_an_even_shape() -> None:
+    """Most clusters in use have such placements; class plans would never be tried first there."""
     instance = snapshot(0, servers=24, jobs=4, factors=False)
     gpu_type = instance.nodes[0].gpu_type
     nodes = tuple(replace(node, gpu_type=gpu_type, gpus=8, idle=8) for node in instance.nodes)

@@ -48,7 +48,7 @@ def all_columns_of(dive_model: Model) -> Bools:
 @needs_highspy
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.booleans())
-def test_what_is_fixed_is_feasible_and_nothing_fits_beside_it(seed: int, first: bool) -> None:
+def test_fixed_columns_are_feasible_and_nothing_fits_beside_them(seed: int, first: bool) -> None:
     program = program_of(with_rules(snapshot(seed, servers=5, jobs=12, first=first), seed))
     dive_model = whole(program)
     rng, count = np.random.default_rng(seed), len(dive_model.objective)
@@ -78,7 +78,7 @@ def test_a_dive_comes_close_to_the_optimum(seed: int) -> None:
 
 @pytest.mark.slow
 @needs_highspy
-def test_it_finds_more_than_the_greedy_plan_where_shapes_are_wide() -> None:
+def test_a_dive_beats_the_greedy_plan_for_wide_shapes() -> None:
     case, noise, rules = bench.Case.IDLE, bench.Noise.PAIR, bench.Demands.RULES
     program = program_of(bench.snapshot(512, case, noise, 0, demands=rules))
     prices = prices_of(program)
@@ -89,12 +89,12 @@ def test_it_finds_more_than_the_greedy_plan_where_shapes_are_wide() -> None:
 
 
 @needs_highspy
-def test_a_late_dive_keeps_what_was_fixed() -> None:
+def test_a_late_dive_keeps_fixed_columns() -> None:
     dive_model = whole(program_of(snapshot(1, servers=4, jobs=8)))
     assert not fix_in_turn(dive_model, all_columns_of(dive_model), 0.0).any()
 
 
-def test_there_is_none_without_highspy_or_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_no_dive_without_highspy_or_time(monkeypatch: pytest.MonkeyPatch) -> None:
     dive_model = whole(program_of(snapshot(2, servers=4, jobs=8)))
     assert dive(dive_model, all_columns_of(dive_model), 0.0) is None
     monkeypatch.setattr(diving, "find_spec", lambda _: None)
@@ -102,7 +102,7 @@ def test_there_is_none_without_highspy_or_time(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, 0.5])
-def test_a_broken_child_is_none(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_child_gives_no_dive(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
     dive_model = whole(program_of(snapshot(2, servers=4, jobs=8)))
     monkeypatch.setattr(diving, "find_spec", lambda _: object())  # also where it is missing
     all_columns = np.packbits(np.ones(len(dive_model.objective), dtype=np.bool_)).tobytes()
@@ -114,7 +114,7 @@ def test_a_broken_child_is_none(share: float, monkeypatch: pytest.MonkeyPatch) -
 
 
 @needs_highspy
-def test_what_a_killed_child_had_fixed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_fixed_by_a_killed_child_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     dive_model = whole(program_of(with_rules(snapshot(1, servers=16, jobs=40), 1)))
     fixed_rounds = list(diving.rounds(dive_model, all_columns_of(dive_model), inf))
     assert len(fixed_rounds) > 1
@@ -123,18 +123,18 @@ def test_what_a_killed_child_had_fixed_is_kept(monkeypatch: pytest.MonkeyPatch) 
         x = dive(dive_model, all_columns_of(dive_model), 10.0)
         assert x is not None
         assert np.array_equal(x, fixed_columns)
-    assert all(np.all(before <= after) for before, after in pairwise(fixed_rounds))
+    assert all(np.all(earlier <= later) for earlier, later in pairwise(fixed_rounds))
 
 
 @needs_highspy
-def test_a_program_too_large_for_its_lps_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_too_large_for_its_lps_has_no_dive(monkeypatch: pytest.MonkeyPatch) -> None:
     program = program_of(snapshot(3, servers=6, jobs=12))
     prices = prices_of(program)
     monkeypatch.setattr(dive_module, "MAX_COLUMNS", 40)
     assert dive_at_prices(program, prices, inf) is None
 
 
-def test_a_child_that_had_no_time_for_its_first_relaxation_has_no_plan(
+def test_a_child_without_time_for_its_first_relaxation_has_no_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(diving, "able_to_dive", lambda: True)

@@ -28,7 +28,7 @@ def program_under_rules(seed: int, jobs: int = 20) -> Program:
 
 
 def leftover_of(program: Program, free_capacity: Ints) -> list[int]:
-    """What is left of the GPUs of every item's servers, one after the other."""
+    """Return the free GPUs of each item's servers in turn."""
     demands, servers = program.configurations.demands, len(program.configurations.pool)
     return [
         sum(
@@ -40,8 +40,8 @@ def leftover_of(program: Program, free_capacity: Ints) -> list[int]:
 
 @settings(max_examples=25)
 @given(st.integers(0, 10_000))
-def test_what_is_free_is_known_after_every_change(seed: int) -> None:
-    """However columns are taken and given back: as if counted anew."""
+def test_free_capacity_is_tracked_over_every_change(seed: int) -> None:
+    """It equals a recount, however columns are taken and returned."""
     program, rng = program_under_rules(seed, 8), np.random.default_rng(seed)
     columns = program.configurations
     choice = np.full(columns.jobs, -1, dtype=np.int64)
@@ -75,8 +75,8 @@ def test_both_greedy_plans_are_feasible_and_leave_nothing_usable(seed: int) -> N
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_greedy_plan_beside_what_is_held(seed: int) -> None:
-    """What is held stays or, where idle GPUs allow, becomes better; nothing usable is left."""
+def test_a_greedy_plan_respects_held_columns(seed: int) -> None:
+    """Held columns stay or improve if idle GPUs allow; no usable GPU stays idle."""
     program = program_under_rules(seed)
     heaviest = greedy_by_weight(program)
     present_choice = np.where(np.arange(len(heaviest)) % 3, -1, heaviest)
@@ -94,21 +94,23 @@ def test_a_greedy_plan_beside_what_is_held(seed: int) -> None:
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(st.integers(0, 10_000))
-def test_filling_makes_no_job_worse(seed: int) -> None:
+def test_filling_makes_no_job_worse_off(seed: int) -> None:
     program, rng = program_under_rules(seed), np.random.default_rng(seed)
-    before = np.where(rng.random(program.configurations.jobs) < 0.5, greedy_by_weight(program), -1)
-    after = fill_idle(program, before)
-    assert program.feasible(after)
-    assert usable(program, after) == []
-    is_placed = before >= 0
-    assert np.all(program.value[after[is_placed]] >= program.value[before[is_placed]])
+    held_choice = np.where(
+        rng.random(program.configurations.jobs) < 0.5, greedy_by_weight(program), -1
+    )
+    filled_choice = fill_idle(program, held_choice)
+    assert program.feasible(filled_choice)
+    assert usable(program, filled_choice) == []
+    is_placed = held_choice >= 0
+    assert np.all(program.value[filled_choice[is_placed]] >= program.value[held_choice[is_placed]])
 
 
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(st.integers(0, 10_000))
 def test_repair_keeps_the_most_valuable_columns(seed: int) -> None:
-    """A dropped job's column does not fit beside those that are worth at least as much."""
+    """A dropped job's column does not fit beside columns worth at least as much."""
     program, rng = program_under_rules(seed), np.random.default_rng(seed)
     columns = program.configurations
     random_columns = rng.integers(
@@ -126,8 +128,8 @@ def test_repair_keeps_the_most_valuable_columns(seed: int) -> None:
         assert not program.feasible(swapped_choice)
 
 
-def test_of_servers_that_are_alike_the_one_that_fits_best_is_taken() -> None:
-    """The first one would leave half of two servers idle, and the last job out."""
+def test_the_best_fitting_of_equal_servers_is_chosen() -> None:
+    """The first one would leave halves of two servers idle and the last job without a place."""
     nodes = tuple(
         Node(NodeName(f"n{index}"), GpuType("a"), 4, idle) for index, idle in enumerate((4, 2, 4))
     )

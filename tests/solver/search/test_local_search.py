@@ -29,15 +29,15 @@ def test_a_pass_is_feasible_and_never_worse(
     instance = snapshot(seed, servers=12, jobs=24)
     program = program_of(with_rules(instance, seed) if rules else instance)
     choice = greedy_by_weight(program)
-    before = program.scaled_objective(choice)
-    prices = find_prices(program, column_groups(program), before, inf)
+    old_worth = program.scaled_objective(choice)
+    prices = find_prices(program, column_groups(program), old_worth, inf)
     effort = Effort(0.1, monotonic() + 60.0)
     better = improve(program, choice, prices, (seed, 0), backend(), effort)
     assert program.feasible(better)
-    assert before <= program.scaled_objective(better) <= prices.bound * (1 + 1e-9)
+    assert old_worth <= program.scaled_objective(better) <= prices.bound * (1 + 1e-9)
 
 
-def test_answers_that_take_too_much_are_not_believed() -> None:
+def test_over_allocating_answers_are_rejected() -> None:
     program = program_of(snapshot(0, servers=12, jobs=24))
     choice = greedy_by_weight(program)
     prices = find_prices(program, column_groups(program), program.scaled_objective(choice), inf)
@@ -50,7 +50,7 @@ def test_answers_that_take_too_much_are_not_believed() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_groups_hold_no_more_gpus_than_asked_and_are_few(seed: int) -> None:
+def test_groups_are_few_and_stay_below_the_requested_size(seed: int) -> None:
     program = program_of(snapshot(seed, servers=40, jobs=60))
     choice = greedy_by_weight(program)
     prices = find_prices(program, column_groups(program), program.scaled_objective(choice), inf)

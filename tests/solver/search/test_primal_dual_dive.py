@@ -29,7 +29,7 @@ def dive_once(
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_dive_comes_close_to_the_optimum(seed: int) -> None:
-    """With shapes, limits, cores and memory."""
+    """The programs have shapes, limits, cores and memory."""
     program = program_of(with_rules(snapshot(seed, servers=8, jobs=20), seed))
     best = best_value(program)
     for rng in None, np.random.default_rng(seed):
@@ -55,7 +55,7 @@ def test_the_best_dive_of_all_rounds_is_within_its_bound(seed: int) -> None:
 
 @pytest.mark.long
 def test_2048_fragmented_gpus_with_scarce_cores_and_memory_are_proven_to_99_percent() -> None:
-    """Where descents of the dual alone stopped at 98.7 %."""
+    """Descents of the dual alone stopped at 98.7 %."""
     case, noise, demands = bench.Case.FRAGMENTED, bench.Noise.PAIR, bench.Demands.SITE
     program = program_of(bench.snapshot(2048, case, noise, 0, demands=demands))
     floor = program.scaled_objective(greedy_by_weight(program))
@@ -66,14 +66,14 @@ def test_2048_fragmented_gpus_with_scarce_cores_and_memory_are_proven_to_99_perc
     assert program.scaled_objective(result.choice) >= 0.99 * result.prices.bound
 
 
-def test_a_late_dive_is_the_same_as_filling_idle_gpus() -> None:
+def test_a_late_dive_equals_filling_idle_gpus() -> None:
     program = program_of(with_rules(snapshot(1), 1))
     choice = dive_once(program, give_up=0.0)
     assert program.feasible(choice)
     assert not usable(program, choice)
 
 
-def test_the_same_seed_dives_the_same_way() -> None:
+def test_dives_are_reproducible_by_seed() -> None:
     program = program_of(with_rules(snapshot(3), 3))
     first, repeat, other_seed = (
         dive_once(program, rng=np.random.default_rng(n)) for n in (5, 5, 6)

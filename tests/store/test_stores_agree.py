@@ -123,7 +123,9 @@ def pair(postgres: Databases) -> Iterator[tuple[Databases, PostgresStore]]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(acts=st.lists(saves() | plans() | prunes(), min_size=1, max_size=12))
-def test_both_stores_tell_the_same(pair: tuple[Databases, PostgresStore], acts: list[Act]) -> None:
+def test_both_stores_give_the_same_answers(
+    pair: tuple[Databases, PostgresStore], acts: list[Act]
+) -> None:
     databases, postgres = pair
     databases.empty_database()
     memory = MemoryStore()
@@ -132,7 +134,7 @@ def test_both_stores_tell_the_same(pair: tuple[Databases, PostgresStore], acts: 
         assert contents(memory) == contents(postgres)
 
 
-def test_the_comparison_sees_a_difference(pair: tuple[Databases, PostgresStore]) -> None:
+def test_the_comparison_detects_a_difference(pair: tuple[Databases, PostgresStore]) -> None:
     _, postgres = pair
     memory = MemoryStore()
     memory.begin_plan(plan_record())

@@ -41,14 +41,14 @@ def test_jobs_with_the_same_tables_share_an_answer() -> None:
     assert calls == [2.0, 2.0]
 
 
-def test_none_is_an_answer_too() -> None:
+def test_an_answer_of_none_is_cached() -> None:
     cached_job, store, calls = job(2.0), JobCache(), list[str]()
     for _ in range(2):
         assert store.lookup(cached_job, "x", lambda: calls.append("asked")) is None
     assert calls == ["asked"]
 
 
-def test_what_the_last_plan_asked_for_is_kept_and_the_rest_dropped() -> None:
+def test_only_answers_used_by_the_last_plan_are_kept() -> None:
     current_job, dropped_job, calls = job(1.0), job(2.0), list[float]()
     first = JobCache()
     speed(current_job, first, calls), speed(dropped_job, first, calls)
@@ -60,14 +60,14 @@ def test_what_the_last_plan_asked_for_is_kept_and_the_rest_dropped() -> None:
     assert calls == [1.0, 2.0, 2.0]
 
 
-def test_new_tables_are_never_taken_for_old_ones() -> None:
+def test_new_tables_are_never_mistaken_for_old_ones() -> None:
     """CPython may give a new table the address, and so the id, of a deleted one."""
     store, calls = JobCache(), list[float]()
     for number in range(200):
         assert speed(job(float(number)), store, calls) == number
 
 
-def test_plans_on_the_same_servers_remember_and_on_others_do_not() -> None:
+def test_answers_are_cached_only_for_plans_on_the_same_servers() -> None:
     cached_job, calls = job(1.0), list[float]()
     speed(cached_job, job_cache(NODES), calls)
     busy = tuple(replace(node, idle=1) for node in NODES)

@@ -1,4 +1,4 @@
-"""Live: a training that its script's signal would kill is told apart from one that handles it."""
+"""Live: hops distinguishes trainings that handle their script's signal from those it kills."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CASES = {
 }
 
 
-def test_reports_tell_whether_a_signal_to_the_steps_is_answered(tmp_path: Path) -> None:
+def test_reports_show_whether_a_signal_to_the_steps_is_handled(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "train.py").write_text(TRAINING)
     with (

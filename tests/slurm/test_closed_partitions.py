@@ -25,7 +25,7 @@ CLOSED_PARTITIONS = {"a": "DOWN", "b": "INACTIVE"}
 NODE = "NodeName=n0 CPUTot=8 Gres=gpu:t:2 State=IDLE Partitions="
 
 
-def test_a_partition_that_drains_still_starts_what_waits() -> None:
+def test_a_draining_partition_still_starts_waiting_jobs() -> None:
     text = "\n".join(
         f"PartitionName={state.lower()} State={state}"
         for state in ("UP", "DOWN", "DRAIN", "INACTIVE")
@@ -42,7 +42,7 @@ def test_a_partition_that_drains_still_starts_what_waits() -> None:
         ("a,b", "partition a is DOWN and partition b is INACTIVE: Slurm starts none of its jobs"),
     ],
 )
-def test_a_job_is_kept_back_only_where_all_its_partitions_are_closed(
+def test_a_job_is_held_back_only_if_all_its_partitions_are_closed(
     partition: str, reason: str
 ) -> None:
     assert bar_reason(partition, CLOSED_PARTITIONS) == reason
@@ -52,7 +52,7 @@ def test_a_job_is_kept_back_only_where_all_its_partitions_are_closed(
     ("partitions", "open_", "usable"),
     [("main", ("main",), True), ("a,main", ("main",), True), ("a,b", (), False)],
 )
-def test_a_node_takes_jobs_of_its_open_partitions_alone(
+def test_a_node_accepts_jobs_of_its_open_partitions_only(
     partitions: str, open_: tuple[str, ...], usable: bool
 ) -> None:
     ((node,), _) = node_readings(records(NODE + partitions), (), CLOSED_PARTITIONS)
@@ -62,7 +62,7 @@ def test_a_node_takes_jobs_of_its_open_partitions_alone(
 @pytest.mark.parametrize(
     ("partition", "open_", "usable"), [("a", (), False), ("main", ("main",), True)]
 )
-def test_a_node_takes_no_jobs_of_partitions_that_are_not_hopsds(
+def test_a_node_accepts_no_jobs_of_partitions_outside_hops(
     partition: str, open_: tuple[str, ...], usable: bool
 ) -> None:
     """hopsd would no longer see a job that moves to another partition."""
@@ -72,7 +72,7 @@ def test_a_node_takes_no_jobs_of_partitions_that_are_not_hopsds(
 
 
 @pytest.mark.live
-def test_while_a_partition_is_down_its_jobs_wait_and_run_on(cluster: PrivateCluster) -> None:
+def test_jobs_of_a_partition_that_is_down_wait_or_continue(cluster: PrivateCluster) -> None:
     port = SlurmPort(ScontrolAdapter(cluster.commands()))
     waits, runs = submit(cluster), submit(cluster, script=SLEEPER)
     assert_runs_as_planned(port, port.apply([start(runs, n0=2)]))

@@ -21,7 +21,7 @@ Install = Callable[[str, str, str], None]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Puts a package with one entry point in place, as pip does before hopsd starts."""
+    """Install a package with one entry point, as pip does before hopsd starts."""
     packaged_policies.cache_clear()
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -40,7 +40,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 PLAN_CODE = "from hopsd.api import Plan\ndef plan(snapshot, settings):\n    return Plan({})\n"
 
 
-def test_it_is_known_by_its_name(install: Install, tmp_path: Path) -> None:
+def test_an_installed_policy_is_found_by_name(install: Install, tmp_path: Path) -> None:
     install("own", "own_one:plan", PLAN_CODE)
     assert names() == [*POLICIES, "own", *sorted(rivals())]
     assert callable(get("own"))
@@ -52,7 +52,7 @@ def test_it_is_known_by_its_name(install: Install, tmp_path: Path) -> None:
         load(path)
 
 
-def test_none_replaces_one_of_ours_or_has_the_name_of_a_path(install: Install) -> None:
+def test_an_installed_policy_cannot_replace_ours_or_be_named_like_a_path(install: Install) -> None:
     install("fifo", "own_two:plan", "raise RuntimeError")
     install("hops", "own_four:plan", "raise RuntimeError")
     install("../x", "own_three:plan", PLAN_CODE)
@@ -70,14 +70,14 @@ def test_none_replaces_one_of_ours_or_has_the_name_of_a_path(install: Install) -
         ("plan = 3", "own_bad:plan is not callable"),
     ],
 )
-def test_one_that_cannot_be_loaded_is_named(install: Install, code: str, message: str) -> None:
+def test_a_policy_that_fails_to_load_is_named(install: Install, code: str, message: str) -> None:
     sys.modules.pop("own_bad", None)
     install("own", "own_bad:plan", code)
     with pytest.raises(InputError, match=message):
         get("own")
 
 
-def test_the_examples_package_is_played_by_the_command(
+def test_hopsctl_simulates_the_policy_of_the_example_package(
     install: Install,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

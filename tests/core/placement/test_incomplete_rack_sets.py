@@ -28,9 +28,7 @@ def even_snapshot(seed: int) -> Json:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_bounds_hold_for_sets_that_are_not_listed(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bounds_hold_for_unlisted_sets(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rack_sets, "MAX_SETS", 0)
     monkeypatch.setattr(racks, "_MAX_WHOLE", 0)
     doc = even_snapshot(seed)
@@ -42,15 +40,15 @@ def test_bounds_hold_for_sets_that_are_not_listed(
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_some_of_these_plans_list_a_part_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_some_plans_list_only_a_part_of_the_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rack_sets, "MAX_SETS", 0)
     docs = [even_snapshot(seed) for seed in range(60)]
     listed_counts = [plan_document(doc)["configurations"] for doc in docs]
     full_counts = [sum(len(c) for _, _, c in RackReference(doc).program()) for doc in docs]
     assert (
         sum(
-            listed_count < all_
-            for listed_count, all_ in zip(listed_counts, full_counts, strict=True)
+            listed_count < full_count
+            for listed_count, full_count in zip(listed_counts, full_counts, strict=True)
         )
         >= 5
     )
@@ -61,7 +59,7 @@ def leaves_of(*sizes: int) -> LeafServers:
     return LeafServers(np.arange(len(leaf)), np.full(len(leaf), 4), leaf)
 
 
-def test_few_sets_are_all_listed_and_of_many_a_part() -> None:
+def test_few_sets_are_listed_completely_and_many_in_part() -> None:
     small_sets = even_sets(leaves_of(5, 5), 12, 4, RackRule(max_switches=1))
     assert small_sets.complete
     assert len(small_sets.shapes) == 2 * comb(5, 3)
@@ -91,7 +89,7 @@ def test_listed_sets_of_many_uneven_servers_fill_all_but_the_last(max_leaves: in
         assert all(len(set(row)) <= max_leaves for row in leaves.leaf[servers].tolist())
 
 
-def test_the_slowest_set_is_worth_1_though_it_is_not_listed(
+def test_the_slowest_set_has_value_1_even_if_it_is_unlisted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The set has a slow server in the middle of a leaf, and one of the other leaf."""
@@ -99,8 +97,8 @@ def test_the_slowest_set_is_worth_1_though_it_is_not_listed(
     monkeypatch.setattr(racks, "_MAX_WHOLE", 0)
     doc = even_snapshot(0)
     doc["nodes"] = [
-        {"name": f"n{at}", "gpu_type": "a", "gpus": 2, "idle": 2, "switches": [f"l{at // 3}"]}
-        for at in range(6)
+        {"name": f"n{index}", "gpu_type": "a", "gpus": 2, "idle": 2, "switches": [f"l{index // 3}"]}
+        for index in range(6)
     ]
     job = {
         "id": "1", "user": "u", "submit": 0, "wait": 1, "age": 1, "priority": 1.0, "reqs": [4],

@@ -59,7 +59,7 @@ def submit(
     return became, bytes.fromhex(hex_message).decode()
 
 
-def test_the_cluster_is_read_where_a_sites_script_calls_ours(tmp_path: Path) -> None:
+def test_the_cluster_is_read_if_a_sites_script_calls_ours(tmp_path: Path) -> None:
     """slurm.conf is beside the site's script, which has already ended when a job is submitted."""
     assert "the cluster has 20 of one type" in submit(tmp_path, "64", calls=True)[1]
 
@@ -82,7 +82,7 @@ def test_the_cluster_is_read_where_a_sites_script_calls_ours(tmp_path: Path) -> 
         ("64;cpu=yes", "", ""),
     ],
 )  # fmt: skip
-def test_what_the_cluster_has_no_room_for(
+def test_requests_that_the_cluster_cannot_meet_are_reported(
     tmp_path: Path, reqs: str, fields: str, words: str
 ) -> None:
     became, message = submit(tmp_path, reqs, fields)
@@ -98,7 +98,7 @@ def test_what_the_cluster_has_no_room_for(
     [(CONF + "MaxNodeCount=100\n", MORE_NODES), (CONF, None)],
     ids=["nodes may join", "a file of slurm.conf is not there"],
 )
-def test_where_there_may_be_other_nodes_it_is_told(
+def test_requests_that_joining_nodes_may_meet_are_held(
     tmp_path: Path, conf: str, node_lines: str | None
 ) -> None:
     became, message = submit(tmp_path, "64", conf=conf, node_lines=node_lines)
@@ -116,7 +116,7 @@ def test_where_there_may_be_other_nodes_it_is_told(
         ("node=gpu:a100:2 cpus_per_task=18 shared=0", False),  # --exclusive
     ],
 )
-def test_cores_beyond_a_gpus_share_are_told(tmp_path: Path, fields: str, fewer: bool) -> None:
+def test_cores_beyond_a_gpus_share_are_mentioned(tmp_path: Path, fields: str, fewer: bool) -> None:
     became, message = submit(tmp_path, "2", f"{fields} num_tasks=1")
     assert became == "held"
     assert ("at most 8 CPU cores with each GPU instead of 9" in message) == fewer
@@ -135,7 +135,7 @@ def test_cores_beyond_a_gpus_share_are_told(tmp_path: Path, fields: str, fewer: 
     ],
 )
 @pytest.mark.parametrize("node_lines", [MORE_NODES, None], ids=["whole", "a file is not there"])
-def test_a_named_node_that_slurm_does_not_have_is_told(
+def test_a_named_node_unknown_to_slurm_is_reported(
     tmp_path: Path, nodes: str, unknown: str, node_lines: str | None
 ) -> None:
     """Slurm refuses a plain job that names it."""
@@ -147,21 +147,21 @@ def test_a_named_node_that_slurm_does_not_have_is_told(
 
 
 @pytest.mark.parametrize("nodes", ["n[1-999999999]x[5-1],n0", "n[5-1]", f"n[{'0' * 200}1-3]"])
-def test_a_range_that_is_empty_or_of_endless_numbers_is_no_list(tmp_path: Path, nodes: str) -> None:
+def test_an_empty_or_endless_range_is_refused(tmp_path: Path, nodes: str) -> None:
     """With an empty range, a long one beside it was no node; slurmctld was busy with its names."""
     became, message = submit(tmp_path, "1", nodes=nodes)
     assert became == "refused"
     assert "is not a list of nodes" in message
 
 
-def test_without_slurm_conf_beside_it_nothing_is_known(tmp_path: Path) -> None:
+def test_without_slurm_conf_nothing_is_checked(tmp_path: Path) -> None:
     became, message = submit(tmp_path, "64", conf="# no node\n")
     assert became == "held"
     assert "cluster" not in message
 
 
 @pytest.mark.live
-def test_sbatch_says_it_in_slurms_words(cluster: PrivateCluster) -> None:
+def test_sbatch_uses_slurms_own_words(cluster: PrivateCluster) -> None:
     """The words are those that Slurm has for plain jobs."""
     for options in (
         ("--comment=hops:reqs=64",),

@@ -17,10 +17,10 @@ W = WorkloadName("shared")
 
 
 def reports_of(
-    user: str, rate: float, at: float = NOW - 50.0, count: int = 3
+    user: str, rate: float, time: float = NOW - 50.0, count: int = 3
 ) -> list[ThroughputRecord]:
     return [
-        ThroughputRecord(W, A, NodeName("n0"), 1, 1, rate, at + i, UserName(user))
+        ThroughputRecord(W, A, NodeName("n0"), 1, 1, rate, time + i, UserName(user))
         for i in range(count)
     ]
 
@@ -31,7 +31,7 @@ def speed_of_type(*records: ThroughputRecord) -> float:
 
 
 @pytest.mark.parametrize("lie", [1e-6, 1e9])
-def test_no_user_poisons_what_others_measured_however_much_he_reports(lie: float) -> None:
+def test_no_user_poisons_others_measurements_however_much_he_reports(lie: float) -> None:
     ann, bob, mallory = (
         reports_of("ann", 100.0),
         reports_of("bob", 110.0),
@@ -42,7 +42,7 @@ def test_no_user_poisons_what_others_measured_however_much_he_reports(lie: float
 
 
 @pytest.mark.parametrize("lie", [1e-6, 1e9])
-def test_of_two_the_one_who_was_first_is_believed(lie: float) -> None:
+def test_the_first_of_two_users_is_believed(lie: float) -> None:
     ann, mallory = (
         reports_of("ann", 100.0, NOW - 90.0),
         reports_of("mallory", lie, NOW - 10.0, count=500),
@@ -50,14 +50,14 @@ def test_of_two_the_one_who_was_first_is_believed(lie: float) -> None:
     assert speed_of_type(*ann, *mallory) == speed_of_type(*mallory, *ann) == pytest.approx(100.0)
 
 
-def test_one_users_records_are_a_weighted_mean_as_ever() -> None:
+def test_records_of_a_single_user_are_a_weighted_mean() -> None:
     assert speed_of_type(*reports_of("ann", 100.0), *reports_of("ann", 200.0)) == pytest.approx(
         150.0, rel=1e-3
     )
 
 
 @pytest.mark.parametrize("lie", [1e-3, 1e3])
-def test_basic_times_are_the_median_users_too(lie: float) -> None:
+def test_basic_times_are_those_of_the_median_user(lie: float) -> None:
     honest = [
         replace(process(str(i), at=NOW - 90.0), user=UserName(name))
         for i, name in enumerate(("ann", "bob"))
@@ -71,7 +71,7 @@ def test_basic_times_are_the_median_users_too(lie: float) -> None:
     assert alone(theory) == pytest.approx(alone(truth))
 
 
-def test_a_server_that_one_user_measured_often_enough_and_its_type_no_user() -> None:
+def test_a_server_uses_the_user_with_enough_records_and_its_type_the_median() -> None:
     """For the type, the slower user's two reports are the median; for n0, the other's three."""
     bob = [
         replace(report, node=NodeName("n1"))
