@@ -66,6 +66,7 @@ def test_heavy_tails_make_large_deviations_more_frequent() -> None:
     assert max(map(abs, spread(2.0))) > 2.0 * max(map(abs, spread(float("inf"))))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_verdict_counts_as_one_alarm_while_it_is_in_force() -> None:
     site = replace(SITE, nodes=8, days=(FIRST + 0.3 * DAY) / DAY, workloads=3, noise=0.005)

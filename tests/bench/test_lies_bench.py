@@ -20,6 +20,7 @@ def test_every_tenth_job_lies_and_the_others_do_not() -> None:
     assert factors[5] == factors[15] == 10.0
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_true_claim_changes_nothing() -> None:
     scene = Scene.draw(seed=0, jobs=6)

@@ -224,6 +224,7 @@ def through_tunnel(tunnel: str, address: str) -> int:
         return connection.getresponse().status
 
 
+@pytest.mark.long
 def test_jupyter_is_reachable_on_a_full_cluster(
     site: Site, jupyter: dict[str, str], tmp_path: Path
 ) -> None:

@@ -392,6 +392,7 @@ def test_a_restart_longer_than_a_round_delays_no_job_that_stays() -> None:
     assert spans(delayed_result)["1"] == (0.0, 20_700.0)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fifo", "las"])
 def test_a_long_first_start_does_not_end_a_run_with_arriving_jobs(policy: str) -> None:

@@ -82,6 +82,7 @@ def test_a_solver_that_never_answers_is_reported(
     assert solution.status is (PlanStatus.OPTIMAL if is_optimal else PlanStatus.FALLBACK)
 
 
+@pytest.mark.long
 def test_a_solver_that_never_answers_does_not_prevent_other_proofs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

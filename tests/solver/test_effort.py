@@ -41,6 +41,7 @@ class Standstill:
         return Answer(np.zeros(len(model.objective)) if start is None else start, np.inf)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_counted_effort_does_not_depend_on_the_clock() -> None:
     """A gap of 0 is never proven, so only the effort ends the search."""

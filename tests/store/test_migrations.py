@@ -48,6 +48,7 @@ def test_migrations_are_applied_once(dsn: str) -> None:
     assert migrate(dsn) == ()
 
 
+@pytest.mark.long
 def test_each_rollback_restores_the_schema_of_the_previous_release(
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

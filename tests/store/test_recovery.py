@@ -175,6 +175,7 @@ def test_a_restart_between_two_calls_goes_unnoticed(
     assert set(store.jobs()) == {"0", "1", "2"}
 
 
+@pytest.mark.long
 def test_a_restart_within_a_call_writes_all_or_nothing(
     server: EmbeddedPostgres, store: PostgresStore
 ) -> None:

@@ -112,6 +112,7 @@ def test_max_min_maximises_the_minimum(case: Shares) -> None:
     assert levels(case, x).min() == pytest.approx(largest_multiple(case, unit), rel=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @hypothesis_settings(max_examples=100, deadline=None)
 @given(shares())
@@ -154,6 +155,7 @@ ONE_IS_NEARLY_DONE = Shares(
 """Iterating on the rho found stops 4e-6 above the lowest, after 274 programs."""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(shares())
@@ -181,6 +183,7 @@ def test_no_job_can_gain_under_the_shortest_makespan(case: Shares) -> None:
     assert relative(case, x) == pytest.approx(largest_sum(case, case.remaining / longest), rel=5e-3)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(shares())

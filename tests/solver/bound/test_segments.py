@@ -468,6 +468,7 @@ def test_columns_of_few_jobs_are_written_out(monkeypatch: pytest.MonkeyPatch) ->
     assert program_of(instance).configurations.segments is not None
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_larger_plan_is_equally_good(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
