@@ -38,6 +38,7 @@ def test_no_policy_has_the_least_mean_without_starving_the_long_job() -> None:
     assert min_mean(outcomes, 16) > 1.6 * shortest.mean
 
 
+@pytest.mark.slow
 def test_the_weight_trades_the_mean_for_the_long_job() -> None:
     schedule_outcomes = list(schedules(4, 20))
     outcomes = [

@@ -249,6 +249,7 @@ def test_a_hanging_mail_program_delays_nothing() -> None:
     assert time.monotonic() - start_time < 30.0
 
 
+@pytest.mark.slow
 def test_status_documents_do_not_pile_up_behind_a_hanging_mail_server() -> None:
     """A thousand were kept: 4 GiB within hours on a large site, because of a mail server."""
 

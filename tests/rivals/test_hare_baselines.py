@@ -25,6 +25,7 @@ def ends(name: str, case: Instance) -> list[float]:
     return schedule.completion(case).tolist()
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(small_instances(), st.sampled_from(sorted(BASELINES)))
 def test_schedules_are_feasible_and_no_better_than_the_optimum(case: Instance, name: str) -> None:

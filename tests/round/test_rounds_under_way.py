@@ -90,6 +90,7 @@ def test_slurm_is_read_again_only_after_a_leaving_job_has_ended(
     assert len(times_read) == readings
 
 
+@pytest.mark.slow
 def test_a_job_that_ignores_its_signal_blocks_nobody() -> None:
     """Regression: others' one-GPU jobs waited up to 320 s beside idle GPUs."""
     slurm, memory = FakeSlurm(), store()
@@ -119,6 +120,7 @@ def test_a_job_that_ignores_its_signal_blocks_nobody() -> None:
     assert memory.last_outcomes([job.id])[job.id].status is OutcomeStatus.DONE
 
 
+@pytest.mark.slow
 def test_gpus_promised_to_a_job_are_given_to_no_other() -> None:
     slurm, memory = FakeSlurm(), store()
     site, job, heir = port(slurm), stubborn_job(slurm), submit(slurm, 2, 8)

@@ -267,6 +267,7 @@ def test_a_configuration_applies_from_the_next_tick(rig: Rig) -> None:
     assert round_times["end"] - round_times["start"] == 77.0
 
 
+@pytest.mark.slow
 def test_a_flood_of_reports_is_counted_and_summarised(rig: Rig, tmp_path: Path) -> None:
     rig.controller.tick()
     for number in range(MAX_EVENTS + 5):

@@ -101,6 +101,7 @@ def test_no_reference_cycle_outlives_its_tick(daemon: Any) -> None:
     assert references[0]() is None
 
 
+@pytest.mark.slow
 def test_a_status_is_one_line_for_any_error(daemon: Any) -> None:
     daemon._controller.message = "x\nWATCHDOG=1\n" + 2000 * "y"
     daemon._tick()

@@ -43,6 +43,7 @@ def test_arrivals_have_the_requested_rate() -> None:
     assert load.jobs[-1].submit == pytest.approx(2000 / 600 * 3600, rel=0.1)
 
 
+@pytest.mark.slow
 def test_gaps_between_arrivals_are_exponential() -> None:
     """Mean and standard deviation are equal, and 1 - 1/e of the gaps are below the mean."""
     submits = [job.submit for job in preset("paper-512").workload(seed=4, jobs=4000).jobs]

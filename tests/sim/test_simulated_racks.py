@@ -59,6 +59,7 @@ def test_factors_of_an_unknown_workload_are_refused() -> None:
         read_workload(document({"x": {"2": 0.5}}), read_cluster(CLUSTER))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["hops+", "slurm", "sia"])
 def test_every_rack_bound_job_of_a_stream_ends(policy: str) -> None:
     settings = SimulationSettings(plan=PlanSettings(policy=policy, effort=0))

@@ -589,6 +589,7 @@ def test_outcomes_are_true_and_a_second_apply_changes_nothing(
     assert not slurm.calls
 
 
+@pytest.mark.slow
 def test_thousands_of_jobs_are_released_in_parts_and_refused_one_by_one(slurm: FakeSlurm) -> None:
     """Regression: one command for all of them took longer than a command may."""
     slurm.nodes = tuple(NodeReading(NodeName(f"n{i}"), GpuType("t"), 8, 32) for i in range(150))
@@ -631,6 +632,7 @@ def start_in_sequence(slurm: FakeSlurm, seconds: float) -> None:
     slurm.release = after_the_others  # type: ignore[method-assign]
 
 
+@pytest.mark.slow
 def test_no_start_times_out_while_others_start(slurm: FakeSlurm) -> None:
     """Slurm needs longer than the start time-out for hundreds of jobs."""
     wide(slurm, 100)

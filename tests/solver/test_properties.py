@@ -24,6 +24,7 @@ FEW_EXAMPLES = settings(max_examples=15, deadline=None)
 SEEDS = st.integers(0, 10**6)
 
 
+@pytest.mark.slow
 @FEW_EXAMPLES
 @given(SEEDS, st.booleans(), st.sampled_from([0.0, 3.0, 12.0]), st.sampled_from([0.0, 1.0, 50.0]))
 def test_nothing_is_over_allocated_and_a_bound_is_given(

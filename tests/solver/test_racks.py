@@ -43,6 +43,7 @@ def test_best_fit_leaves_out_jobs_of_such_packings() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_third_of_the_jobs_bound_to_racks_are_planned_within_the_gap() -> None:
     snapshot = mixed_snapshot(1000, 1 / 3, seed=0)
     rack_plan = plan(snapshot, PlanSettings(gap=0.01, time_limit_seconds=60.0))
@@ -73,6 +74,7 @@ def test_limits_cores_and_memory_beside_racks_are_planned_within_the_gap(
     check_racks(snapshot, rack_plan)
 
 
+@pytest.mark.slow
 def test_the_same_snapshot_gives_the_same_plan() -> None:
     settings = PlanSettings(gap=0.02, time_limit_seconds=60.0)
     first_plan, second_plan = (

@@ -110,6 +110,7 @@ def least_completion_sum(times: Sequence[tuple[float, float]], gpus: int, cpus: 
     return min(sums)
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=5),

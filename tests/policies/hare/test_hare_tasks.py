@@ -164,6 +164,7 @@ def test_synchronisation_does_not_hold_the_gpu() -> None:
     assert sorted(task_schedule.start.tolist()) == pytest.approx([0.0, 1.0, 2.0, 3.0])
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(small_instances(), st.sampled_from(NAMES))
 def test_equal_inputs_give_equal_schedules(case: Instance, name: str) -> None:

@@ -181,6 +181,7 @@ def worth(job: Job, name: str, size: int) -> float:
     ) ** 0.65
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(snapshot=small(), tail_weight=st.sampled_from((0.0, 0.4)))
 def test_no_plan_is_worth_more(snapshot: Snapshot, tail_weight: float) -> None:
@@ -224,6 +225,7 @@ def test_a_plan_has_the_same_worth_with_and_without_explicit_columns(
         assert plan.jobs[name].throughput == pytest.approx(SPEED * placement.gpus)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     snapshot=absurd_snapshots(),
@@ -276,6 +278,7 @@ def test_a_job_that_may_not_be_stopped_keeps_its_gpus(snapshot: Snapshot) -> Non
         assert sum(allocation.on(NodeName(name)) for allocation in allocations) <= gpus
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(snapshot=small(), tail_weight=st.sampled_from((0.0, 0.4)))
 def test_a_job_beyond_the_bound_runs(snapshot: Snapshot, tail_weight: float) -> None:

@@ -171,6 +171,7 @@ def test_a_job_with_less_work_falls_behind_no_other(crowd: list[Job], share: flo
     _assert_no_lower_against_anybody(first.id, ranks(crowd), ranks([shorter, *rest_of_crowd]))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(crowd=crowds(), share=st.floats(0.05, 1.0))
 def test_a_job_with_less_work_still_starts(crowd: list[Job], share: float) -> None:

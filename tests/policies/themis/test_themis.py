@@ -251,6 +251,7 @@ def play_leases(policy: Themis, apps: int, leases: int, interval: float, work: f
     return longest, end_by_job
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interval", [0.0, 4 * LEASE])
 def test_of_20_equal_apps_on_2_gpus_none_waits_more_than_20_leases(interval: float) -> None:
     longest, _ = play_leases(get("themis"), 20, 90, interval, 12.0, 1)  # type: ignore[arg-type]

@@ -211,6 +211,7 @@ def largest_sum(case: Shares, minimum_rates: Floats) -> float:
     return -float(answer.fun)
 
 
+@pytest.mark.slow
 @hypothesis_settings(max_examples=60, deadline=None)
 @given(shares())
 def test_max_sum_equals_its_dual(case: Shares) -> None:

@@ -169,6 +169,7 @@ def test_answers_of_the_child_are_checked(monkeypatch: pytest.MonkeyPatch) -> No
         assert tighten(program, prices, 0.0, 0.0, monotonic() + 60.0).prices is prices
 
 
+@pytest.mark.slow
 @needs_highspy
 def test_bounds_proven_by_a_killed_child_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     program = crowded_program(128)
@@ -205,6 +206,7 @@ def test_the_best_of_several_dives_counts(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(set(random_states[2:])) == len(random_states) - 2 > 1
 
 
+@pytest.mark.slow
 def test_cliques_stay_within_their_time_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     program = crowded_program(64)
     columns = np.arange(len(program.value))

@@ -41,6 +41,7 @@ def test_parts_of_two_large_placements_do_not_share_a_server() -> None:
     assert max(rounded_rows) > 8
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.booleans(), st.booleans())
 def test_every_feasible_choice_satisfies_all_rows(seed: int, first: bool, rules: bool) -> None:

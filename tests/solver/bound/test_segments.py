@@ -250,6 +250,7 @@ def test_prices_of_a_sample_are_near_those_of_all(
     assert floor <= prices_at(program, rows, sample_prices).bound < best + 0.2 * (zero_bound - best)
 
 
+@pytest.mark.slow
 @SEEDS
 def test_the_prices_of_every_stage_prove_a_bound(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -487,6 +488,7 @@ def test_a_larger_plan_is_equally_good(seed: int, monkeypatch: pytest.MonkeyPatc
     assert segment_solution.bound <= 1.02 * expected.bound
 
 
+@pytest.mark.slow
 def test_all_shapes_of_the_first_block_may_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each job has a limit below its needs on the first type, so no column remains there."""
     monkeypatch.setattr(generate, "MAX_WRITTEN", 0)

@@ -99,6 +99,7 @@ def test_the_best_sets_are_the_cheapest_of_all(seed: int, monkeypatch: pytest.Mo
         assert cost[servers].sum() == pytest.approx(cost[shapes[few]].sum(axis=1).min())
 
 
+@pytest.mark.slow
 def test_some_unlisted_sets_are_better_than_listed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rack_sets, "MAX_SETS", 0)
     rng = np.random.default_rng(0)

@@ -45,6 +45,7 @@ def all_columns_of(dive_model: Model) -> Bools:
     return np.ones(len(dive_model.objective), dtype=np.bool_)
 
 
+@pytest.mark.slow
 @needs_highspy
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.booleans())

@@ -73,6 +73,7 @@ def test_a_late_dive_equals_filling_idle_gpus() -> None:
     assert not usable(program, choice)
 
 
+@pytest.mark.slow
 def test_dives_are_reproducible_by_seed() -> None:
     program = program_of(with_rules(snapshot(3), 3))
     first, repeat, other_seed = (
