@@ -370,7 +370,7 @@ def _without_usual(
         heads = [unit[start + int(np.argmax(run[start:split] == number))] for number in both]
         time = float(units.time[unit[split]])
         if not sizes or not all(
-            swings.usual(int(units.cell[head]), int(units.kind[head]), node, abs(size), time)
+            swings.usual(int(units.program[head]), int(units.kind[head]), node, abs(size), time)
             for head, size in zip(heads, sizes, strict=True)
         ):
             remaining.append(split)
