@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.sparse import csr_array, hstack
-from scipy.special import stdtrit
 
 from hopsd.health.blame import blame, find_suspects
 from hopsd.health.changes import change_points
@@ -390,9 +389,7 @@ def _sure(estimate: Estimate, result: Fit) -> bool:
         return False
     if not len(deviations) or estimate.records < MIN_RECORDS:
         return False
-    chance = CHANCE_OF_RUN if estimate.single else CHANCE
-    least = stdtrit(estimate.freedom, 1.0 - chance)
-    if estimate.slowness < least * np.sqrt(estimate.error**2 + estimate.spread):
+    if estimate.probability > (CHANCE_OF_RUN if estimate.single else CHANCE):
         return False
     if estimate.single:
         return result.strange_runs(UNLIKE * estimate.slowness, estimate.kind) < STRANGE
