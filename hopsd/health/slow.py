@@ -47,10 +47,11 @@ FALSE_ALARMS = 1e-3
 
 CHANCE, CHANCE_OF_RUN = FALSE_ALARMS / 30.0, FALSE_ALARMS / 10.0
 """Probability that a look names a healthy node, and that it does so by the node's newest run alone.
-If hopsd looks every hour, a day has some eight such independent chances, and five by runs alone,
-judging by how often verdicts begin at looser levels: three quarters of FALSE_ALARMS are spent, and
-the rest is for what simulated sites do not show. Differences between healthy nodes count like
-measurement errors; variances are estimated, so that deviations are Student's t.
+They would spend FALSE_ALARMS in 30 or 10 independent looks a day. On simulated sites, judged every
+hour, a day is worth three looks by several runs, and none of a single run was seen to count
+(`python -m bench.health.chances`). The rest is for what such sites do not show: on replayed public
+logs, far more healthy nodes are named. Differences between healthy nodes count like measurement
+errors; variances are estimated, so that deviations are Student's t.
 """
 
 INTERVAL = 1.45

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.health.site import DAY, SiteSettings, as_stored, simulate
+from bench.health.chances import LEVELS, count_begins
+from bench.health.site import DAY, SiteSettings, Slowdown, as_stored, simulate
 from bench.health.starts import judge
 from hopsd.health.measurements import (
     ALONE,
@@ -18,7 +19,7 @@ from hopsd.health.measurements import (
     node_types,
     read_columns,
 )
-from hopsd.health.model import Rows, common_course
+from hopsd.health.model import Estimate, Rows, common_course
 from hopsd.health.records import HealthNode, HealthRecords, SpeedRecord
 from hopsd.health.robust import moderate
 from hopsd.health.slow import find_slow, fit_course
@@ -114,6 +115,21 @@ def test_the_parts_of_an_estimates_variance_add_up() -> None:
         variance = (gain**2 / fit.weight).sum() + others.sum() + course
         assert variance == pytest.approx(estimate.error**2, rel=1e-3)
         assert estimate.freedom > 4.0
+
+
+def test_the_probability_of_an_estimate_allows_for_how_healthy_nodes_differ() -> None:
+    """Three standard deviations of error and spread together."""
+    estimate = Estimate(0.015, 0.004, 0.003**2, np.inf, 60, np.array([0.015]), False, ALONE)
+    assert estimate.probability == pytest.approx(0.00135, rel=1e-3)
+    assert replace(estimate, freedom=5.0).probability == pytest.approx(0.01505, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_slow_servers_probability_falls_below_each_level_once() -> None:
+    slow = (Slowdown(0, 0.2),)
+    site = SiteSettings(nodes=8, types=1, days=1.5, workloads=3, interval=240.0, slow=slow)
+    begins = count_begins(site, 1, 0.1 * DAY)
+    assert [begins[level, False] + begins[level, True] for level in LEVELS] == [1] * len(LEVELS)
 
 
 def test_the_noise_of_rare_reports_follows_from_their_differences() -> None:
