@@ -122,9 +122,9 @@ def main() -> None:
         ]
     )
     print(text)
-    if options.picture:
-        Path(options.picture).write_text(_picture(result.days_to_name))
     write_result("health_site", "Slow servers on a large site", text)
+    if options.picture:  # afterwards, or the result would be of a changed working tree
+        Path(options.picture).write_text(_picture(result.days_to_name))
 
 
 def _picture(days_to_name: Mapping[float, Sequence[float]]) -> str:

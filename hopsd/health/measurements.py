@@ -85,7 +85,7 @@ class Units:
     the speed. ``value`` is the mean logarithm of seconds; ``variance`` that of its noise, without
     differences between runs, with ``freedom`` degrees of freedom; ``wander`` the part of the
     variance that no single record shows. ``records`` is their number, ``time`` that of the first.
-    ``program`` numbers workload and kind, which wander alike. ``alone`` (cells,) is the number of
+    ``program`` is that of :class:`Columns`. ``alone`` (cells,) is the number of
     the cell of the same runs without neighbours, -1 if there is none.
     """
 
@@ -152,6 +152,11 @@ class Columns:
     targets: tuple[tuple[int, ...], ...]
     cells: int
     alone: Ints
+
+    @property
+    def program(self) -> Ints:
+        """The number of each row's workload and kind (n,); such runs wander and swing alike."""
+        return self.workload * KINDS + self.kind
 
     def steady(self) -> Columns:
         """Drop ages at which runs are so much slower or faster that the exact amount matters, and
@@ -453,7 +458,7 @@ def join_blocks(columns: Columns, now: float) -> Units:
         run=columns.run[first],
         cell=columns.cell[first],
         kind=columns.kind[first],
-        program=group(columns.workload, columns.kind)[first],
+        program=columns.program[first],
         target=columns.target[first],
         targets=columns.targets,
         cells=columns.cells,

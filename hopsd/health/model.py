@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.lapack import dpotrf, dpotri
 from scipy.sparse import csr_array, diags_array
+from scipy.special import stdtr
 
 from hopsd.health.measurements import ALONE, KINDS, Units
 from hopsd.health.robust import (
@@ -96,6 +97,12 @@ class Estimate:
     def single(self) -> bool:
         """Whether a single run is all that is known, so that the run itself may be slow."""
         return len(self.deviations) == 1 and not self.has_controls
+
+    @property
+    def probability(self) -> float:
+        """The probability that a healthy node would seem as slow (Student's t)."""
+        deviation = float(np.hypot(self.error, np.sqrt(self.spread)))
+        return float(stdtr(self.freedom, -self.slowness / deviation))
 
 
 @dataclass(frozen=True, slots=True)

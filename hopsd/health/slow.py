@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.sparse import csr_array, hstack
-from scipy.special import stdtrit
 
 from hopsd.health.blame import blame, find_suspects
 from hopsd.health.changes import change_points
@@ -48,10 +47,11 @@ FALSE_ALARMS = 1e-3
 
 CHANCE, CHANCE_OF_RUN = FALSE_ALARMS / 30.0, FALSE_ALARMS / 10.0
 """Probability that a look names a healthy node, and that it does so by the node's newest run alone.
-If hopsd looks every hour, a day has some eight such independent chances, and five by runs alone,
-judging by how often verdicts begin at looser levels: three quarters of FALSE_ALARMS are spent, and
-the rest is for what simulated sites do not show. Differences between healthy nodes count like
-measurement errors; variances are estimated, so that deviations are Student's t.
+They would spend FALSE_ALARMS in 30 or 10 independent looks a day. On simulated sites, judged every
+hour, a day is worth three looks by several runs, and none of a single run was seen to count
+(`python -m bench.health.chances`). The rest is for what such sites do not show: on replayed public
+logs, far more healthy nodes are named. Differences between healthy nodes count like measurement
+errors; variances are estimated, so that deviations are Student's t.
 """
 
 INTERVAL = 1.45
@@ -370,7 +370,7 @@ def _without_usual(
         heads = [unit[start + int(np.argmax(run[start:split] == number))] for number in both]
         time = float(units.time[unit[split]])
         if not sizes or not all(
-            swings.usual(int(units.cell[head]), int(units.kind[head]), node, abs(size), time)
+            swings.usual(int(units.program[head]), int(units.kind[head]), node, abs(size), time)
             for head, size in zip(heads, sizes, strict=True)
         ):
             remaining.append(split)
@@ -390,9 +390,7 @@ def _sure(estimate: Estimate, result: Fit) -> bool:
         return False
     if not len(deviations) or estimate.records < MIN_RECORDS:
         return False
-    chance = CHANCE_OF_RUN if estimate.single else CHANCE
-    least = stdtrit(estimate.freedom, 1.0 - chance)
-    if estimate.slowness < least * np.sqrt(estimate.error**2 + estimate.spread):
+    if estimate.probability > (CHANCE_OF_RUN if estimate.single else CHANCE):
         return False
     if estimate.single:
         return result.strange_runs(UNLIKE * estimate.slowness, estimate.kind) < STRANGE

@@ -285,11 +285,11 @@ class RunSeries:
     def _swing(self, series: Ints, slowness: float, since: float, swings: Swings) -> bool:
         """Whether runs like one of ``series`` change by as much at other times."""
         heads = self._head[series]
-        cells, kinds = self._columns.cell[heads], self._columns.kind[heads]
+        programs, kinds = self._columns.program[heads], self._columns.kind[heads]
         return any(
-            swings.usual(cell, kind, node, slowness, since)
-            for cell, kind, node in zip(
-                cells.tolist(), kinds.tolist(), self._node[series].tolist(), strict=True
+            swings.usual(program, kind, node, slowness, since)
+            for program, kind, node in zip(
+                programs.tolist(), kinds.tolist(), self._node[series].tolist(), strict=True
             )
         )
 

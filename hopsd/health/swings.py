@@ -42,14 +42,11 @@ CLEAR = 4.0
 """Standard errors beyond which a change of a run is certain."""
 
 USUAL, MIN_NODES = 0.002, 2
-"""A change in the middle of a run is usual if more than this share of runs change as much, on at
-least this many nodes."""
+"""A change in the middle of a run is usual if more than this share of such runs change as much by
+themselves, and if runs did on at least this many nodes: a single one may be slow itself."""
 
 AS_LARGE = 0.8
 """A change of at least this share of another counts as equally large."""
-
-MIN_RUNS = 5
-"""A workload with this many runs is judged by these alone: programs swing in all runs or none."""
 
 SAME_SECONDS = 1800.0
 """Changes on other nodes within this time have the same cause, and are no habit."""
@@ -60,34 +57,52 @@ class Swings:
     """Changes of runs by themselves.
 
     ``factor`` (n,) is how many times larger a unit's variance is because its run's reports are not
-    independent. ``error``, the least standard error of a run's changes, ``cell``, ``kind`` and
+    independent. ``error``, the least standard error of a run's changes, ``program``, ``kind`` and
     ``node`` describe each run on a node in a cell (runs,). ``size`` (a logarithm) and ``time``
-    (epoch seconds) are those of certain changes in the middle of ``run`` (changes,).
+    (epoch seconds) are those of certain changes in the middle of ``run``, which lie at most
+    ``margin`` seconds from that time (changes,).
     """
 
     factor: Floats
     error: Floats
-    cell: Ints
+    program: Ints
     kind: Ints
     node: Ints
     size: Floats
     time: Floats
+    margin: Floats
     run: Ints
 
-    def usual(self, cell: int, kind: int, node: int, size: float, time: float) -> bool:
-        """Whether runs of the cell, or all runs if it has few, change by ``size`` through no fault
-        of ``node``: on other nodes, at other times than ``time``.
+    def usual(self, program: int, kind: int, node: int, size: float, time: float) -> bool:
+        """Whether runs of the program change by ``size`` through no fault of ``node``: on other
+        nodes, at other times than ``time``.
+
+        Programs swing or do not. If this one has not been seen to, the number of those that do and
+        how often their runs change tell what its steady runs are worth (empirical Bayes).
         """
         other = (self.kind == kind) & (self.node != node)
-        seen = (np.abs(self.size) >= AS_LARGE * size) & (np.abs(self.time - time) > SAME_SECONDS)
-        changed = np.zeros(len(self.cell), bool)
+        apart = np.abs(self.time - time) > np.maximum(self.margin, SAME_SECONDS)
+        seen = (np.abs(self.size) >= AS_LARGE * size) & apart
+        changed = np.zeros(len(self.program), bool)
         changed[self.run[seen]] = True
         changed &= other
-        able = other & (changed | (self.error * CLEAR < size))
-        of_cell = able & (self.cell == cell)
-        runs = of_cell if of_cell.sum() >= MIN_RUNS else able
-        nodes = len(np.unique(self.node[changed & runs]))
-        return bool(nodes >= MIN_NODES and (changed & runs).sum() > USUAL * runs.sum())
+        if len(np.unique(self.node[changed])) < MIN_NODES:
+            return False
+        count = max(int(self.program.max()), program) + 1
+        steady = other & ~changed & (self.error * CLEAR < size)
+        steady_runs = np.bincount(self.program[steady], minlength=count)
+        changed_runs = np.bincount(self.program[changed], minlength=count)
+        own = changed & (self.program == program)
+        if len(np.unique(self.node[own])) >= MIN_NODES:
+            runs = changed_runs[program] + steady_runs[program]
+            return bool(changed_runs[program] > USUAL * runs)
+        swings = changed_runs > 0
+        share = swings.sum() / ((changed_runs + steady_runs > 0).sum() + 1.0)
+        # By the rule of succession, without the first change of each program, by which it is known.
+        repeats = changed_runs.sum() - swings.sum()
+        often = (repeats + 1.0) / (repeats + steady_runs[swings].sum() + 2.0)
+        odds = share / (1.0 - share) * (1.0 - often) ** float(steady_runs[program])
+        return bool(often * odds / (1.0 + odds) > USUAL)
 
 
 def find_swings(units: Units, values: Floats, factor: Floats) -> Swings:
@@ -103,7 +118,7 @@ def find_swings(units: Units, values: Floats, factor: Floats) -> Swings:
     cells = np.where(units.kind == RANKS, units.cells, units.cell)
     larger = np.ones(units.cells + 1)
     error = np.full(count, np.inf)
-    clear_changes: list[tuple[Floats, Floats, Ints]] = []
+    clear_changes: list[tuple[Floats, Floats, Floats, Ints]] = []
     for window in WINDOWS:
         pair, change, variance, noise, time = _changes(units, values, series, window)
         of_cell = cells[head[pair]]
@@ -119,19 +134,21 @@ def find_swings(units: Units, values: Floats, factor: Floats) -> Swings:
         deviation = np.sqrt(noise + 2.0 * MIN_WANDER**2)
         np.minimum.at(error, pair, deviation)
         clear = np.abs(change) > CLEAR * deviation
-        clear_changes.append((change[clear], time[clear], pair[clear]))
+        margin = np.full(int(clear.sum()), window)
+        clear_changes.append((change[clear], time[clear], margin, pair[clear]))
     first_node = np.array([nodes[0] for nodes in units.targets], np.int64)[units.target[head]]
-    size, when, run = (
-        np.concatenate([part[i] for part in clear_changes] or [np.zeros(0)]) for i in range(3)
+    size, when, margins, run = (
+        np.concatenate([part[i] for part in clear_changes] or [np.zeros(0)]) for i in range(4)
     )
     return Swings(
         factor=np.maximum(factor, larger[cells]),
         error=error,
-        cell=units.cell[head],
+        program=units.program[head],
         kind=units.kind[head],
         node=first_node,
         size=size,
         time=when,
+        margin=margins,
         run=run.astype(np.int64),
     )
 

@@ -1,4 +1,4 @@
-"""A daemon on a private cluster, for live tests of what it detects."""
+"""Run a daemon on a private cluster, for live tests of what it detects."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ Ask = Callable[..., Any]
 
 @contextmanager
 def hopsd(cluster: PrivateCluster, folder: Path, database: str, settings: str) -> Iterator[Ask]:
-    """Run a daemon with ``settings``, lines of hopsd.toml that begin in ``[daemon]``. Yield a
-    function that runs hopsctl and returns its answer as a document.
+    """Run a daemon, and yield a function that runs hopsctl and returns its JSON output.
+
+    ``settings`` are lines of hopsd.toml, the first of them in the section ``[daemon]``.
     """
     config, socket = folder / "hopsd.toml", folder / "hopsd.sock"
     config.write_text(
@@ -54,7 +55,7 @@ def hopsd(cluster: PrivateCluster, folder: Path, database: str, settings: str) -
 
 
 def submit(cluster: PrivateCluster, folder: Path, comment: str, command: str, *options: str) -> str:
-    """Submit a job that runs in ``folder``; returns its number."""
+    """Submit a job that runs in ``folder``, and return its number."""
     result = subprocess.run(
         [
             *("sbatch", "--parsable", f"--comment={comment}", f"--chdir={folder}", *options),

@@ -1,6 +1,7 @@
-"""A training whose steps take a tenth of a second, little of it on a processor: `steady.py FOLDER`.
+"""Train with steps of a tenth of a second, mostly asleep: `steady.py FOLDER`.
 
-It writes its process id, and the time at which each step ended, so that a test knows its speed.
+The program writes its process id, and the time at which each step ended, from which a test reads
+its speed.
 """
 
 import os

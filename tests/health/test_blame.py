@@ -1,4 +1,4 @@
-"""Which nodes explain slow jobs on several: as least squares of all suspects at once say."""
+"""Which nodes explain slow jobs on several nodes, compared with least squares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SLOW = {2: 0.08, 5: 0.05, 9: 0.03}
 
 
 def site(seed: int) -> Units:
-    """Jobs on two or three of the nodes, of four workloads."""
+    """Simulate jobs of four workloads, each on two or three nodes."""
     random = np.random.default_rng(seed)
     targets = tuple(
         tuple(sorted(random.choice(NODES, int(random.integers(2, 4)), replace=False).tolist()))
@@ -44,7 +44,7 @@ def site(seed: int) -> Units:
 
 
 def explained(units: Units, nodes: list[int]) -> tuple[Floats, float]:
-    """The nodes' slowness by least squares, and the weighted squares that leaves."""
+    """Return the nodes' slowness by least squares, and the weighted sum of squared residuals."""
     columns = [[float(n in units.targets[t]) for t in units.target.tolist()] for n in nodes]
     design = np.column_stack([np.eye(4)[units.cell], *columns])
     solution = np.linalg.lstsq(design, units.value, rcond=None)[0]
@@ -52,7 +52,7 @@ def explained(units: Units, nodes: list[int]) -> tuple[Floats, float]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_each_suspect_explains_what_least_squares_say_beside_those_before(seed: int) -> None:
+def test_gains_equal_those_of_least_squares_given_earlier_suspects(seed: int) -> None:
     units = site(seed)
     jobs = _Jobs(units, units.value, np.zeros(KINDS), NODES)
     rest, suspects = jobs.unexplained(), list[int]()
@@ -70,14 +70,14 @@ def test_each_suspect_explains_what_least_squares_say_beside_those_before(seed: 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_slow_nodes_are_the_suspects(seed: int) -> None:
+def test_slow_nodes_are_suspected_slowest_first(seed: int) -> None:
     units = site(seed)
     suspects = find_suspects(units, units.value, np.zeros(KINDS), NODES)
     assert list(suspects)[:2] == [2, 5]
     assert set(suspects) <= set(SLOW)
 
 
-def test_of_healthy_nodes_none_is_suspected() -> None:
+def test_no_healthy_node_is_suspected() -> None:
     units = site(1)
     value = np.random.default_rng(2).normal(0.0, NOISE, len(units))
     assert find_suspects(units, value, np.zeros(KINDS), NODES) == {}

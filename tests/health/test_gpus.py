@@ -1,4 +1,4 @@
-"""Which GPU of a server is slow, where jobs had single ones."""
+"""Find which GPU of a server is slow, from jobs with a single GPU."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def site(
     neighbour_loss: Callable[[int, int], float] = lambda node, number: 0.0,
     seed: int = 1,
 ) -> HealthRecords:
-    """On each GPU one run after the other, a report in five minutes with noise of 2 %, 0.5 %
-    between runs; ``neighbour_loss``: what neighbours cost on a node, by the run's number.
+    """Simulate one run after the other on each GPU: a report every five minutes with noise of 2 %,
+    and 0.5 % between runs. ``neighbour_loss`` returns what neighbours cost on a node, given the
+    run's number.
     """
     r = np.random.default_rng(seed)
     records = []
@@ -57,7 +58,7 @@ def slow_gpus(slow: tuple[SlowNode, ...]) -> list[tuple[str, int | None]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_a_slow_gpu_is_named_and_not_its_server(seed: int) -> None:
+def test_a_slow_gpu_is_named_instead_of_its_server(seed: int) -> None:
     records = site({(2, 1): 0.05}, seed=seed)
     assert slow_gpus(judge(records).slow) == [("n2", 1)]
     (slow,) = find_slow_gpus(records)
@@ -66,8 +67,8 @@ def test_a_slow_gpu_is_named_and_not_its_server(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_nodes_and_gpus_judged_together_are_as_judged_one_by_one(seed: int) -> None:
-    """Runs and neighbours are worked out once for both."""
+def test_nodes_and_gpus_judged_together_get_the_same_verdicts_as_apart(seed: int) -> None:
+    """`judge` finds runs and neighbours once for both."""
     records = site(
         {(2, 1): 0.05, (3, 0): 0.08}, neighbour_loss=lambda n, _: 0.06 * (n == 0), seed=seed
     )
@@ -75,13 +76,13 @@ def test_nodes_and_gpus_judged_together_are_as_judged_one_by_one(seed: int) -> N
     assert find_slow_gpus(records)
 
 
-def test_a_server_whose_gpus_are_all_slow_is_named_as_one() -> None:
+def test_a_server_is_named_if_all_its_gpus_are_slow() -> None:
     records = site({(2, gpu): 0.06 for gpu in range(4)})
     assert slow_gpus(judge(records).slow) == [("n2", None)]
 
 
-def test_what_neighbours_cost_all_gpus_is_no_gpus_fault() -> None:
-    """One server's jobs read more from its disk."""
+def test_a_loss_that_neighbours_cause_on_all_gpus_names_none() -> None:
+    """The jobs of one server read more from its disk."""
     assert find_slow_gpus(site({}, neighbour_loss=lambda node, _: 0.06 * (node == 1))) == ()
 
 
@@ -90,6 +91,6 @@ def test_no_gpu_of_a_healthy_site_is_named(seed: int) -> None:
     assert find_slow_gpus(site({}, seed=seed)) == ()
 
 
-def test_gpus_that_slurm_does_not_name_are_not_judged() -> None:
+def test_gpus_without_an_index_are_not_judged() -> None:
     records = site({(2, 1): 0.1}, indices=False)
     assert find_slow_gpus(records) == ()

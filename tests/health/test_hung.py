@@ -1,4 +1,4 @@
-"""Which trainings hang, which ranks stopped, and which only wait for them."""
+"""Find which trainings hang, which ranks stopped, and which only wait for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOVING_STATES = [None, RankState.BUSY, RankState.INTERACTIVE]
 def rank(
     number: int, state: RankState | None = RankState.WAITING, world: int = 4, **changes: Any
 ) -> Rank:
-    """Of job 17; ``state`` None: it makes its steps."""
+    """Return a rank of job 17, which is making steps if ``state`` is None."""
     is_still = state in (RankState.WAITING, RankState.STOPPED)
     pause = (
         None
@@ -43,66 +43,66 @@ def rank(
     return Rank(**values | changes)
 
 
-def test_the_rank_that_stopped_is_told_from_those_that_wait_for_it() -> None:
+def test_the_stopped_rank_is_named_and_not_those_that_wait() -> None:
     (hung,) = find_hung([rank(0), rank(1, RankState.STOPPED), rank(2), rank(3)], NOW)
     assert [place.rank for place in hung.culprits] == [1]
     assert "rank 1 on n0 stands still; 3 others wait for that" in hung.text
-    assert "t.py" not in hung.text  # the user's code is the user's
+    assert "t.py" not in hung.text  # lines of code are shown only to the job's user
 
 
-def test_a_rank_that_says_nothing_any_more_has_stopped() -> None:
-    """As after SIGSTOP: its last word was that it makes its steps."""
+def test_a_silent_rank_has_stopped() -> None:
+    """As after SIGSTOP: the last report of the rank says that it is making steps."""
     silent = rank(2, None, written_at=NOW - SILENT_SECONDS)
     (hung,) = find_hung([rank(0), rank(1), silent, rank(3)], NOW)
     assert [(p.rank, p.state) for p in hung.culprits] == [(2, RankState.SILENT)]
     assert find_hung([rank(0), rank(1), replace(silent, written_at=NOW - 5), rank(3)], NOW) == ()
 
 
-def test_ranks_may_wait_for_one_that_has_ended() -> None:
+def test_ranks_may_wait_for_a_rank_that_has_ended() -> None:
     (hung,) = find_hung([rank(0, None, ended=True, written_at=NOW - 500), rank(1)], NOW)
     assert [(p.rank, p.state) for p in hung.culprits] == [(0, RankState.ENDED)]
 
 
-def test_in_a_deadlock_no_rank_is_to_blame() -> None:
+def test_a_deadlock_has_no_culprit() -> None:
     (hung,) = find_hung([rank(number) for number in range(4)], NOW)
     assert hung.culprits == ()
     assert "all ranks wait for each other, in all_reduce" in hung.text
 
 
 @pytest.mark.parametrize("state", MOVING_STATES)
-def test_a_rank_that_does_something_may_free_the_others(state: RankState | None) -> None:
-    """Rank 0 evaluates, or somebody debugs it."""
+def test_nothing_hangs_while_a_rank_is_active(state: RankState | None) -> None:
+    """Rank 0 makes steps, computes, or is being debugged."""
     assert find_hung([rank(0, state), *map(rank, (1, 2, 3))], NOW) == ()
 
 
-def test_a_pause_that_is_usual_for_one_rank_is_usual() -> None:
-    """Rank 0 saves for ten minutes; only those that wait find that long."""
+def test_a_pause_that_is_usual_for_one_rank_is_no_hang() -> None:
+    """Rank 0 saves for ten minutes, which is unusually long only for the ranks that wait."""
     saves = rank(0, RankState.STOPPED)
     assert saves.pause is not None
     saves = replace(saves, pause=replace(saves.pause, is_stalled=False, limit=1800.0))
     assert find_hung([saves, *map(rank, (1, 2, 3))], NOW) == ()
 
 
-def test_old_words_are_no_evidence() -> None:
-    """The script has killed the training, and does something else."""
-    words = [rank(number, heard_at=NOW - LIVE_SECONDS - 1) for number in range(4)]
-    assert find_hung(words, NOW) == ()
+def test_old_reports_are_ignored() -> None:
+    """The script has killed the training and is doing something else."""
+    reports = [rank(number, heard_at=NOW - LIVE_SECONDS - 1) for number in range(4)]
+    assert find_hung(reports, NOW) == ()
 
 
-def test_a_training_that_was_started_again_is_judged_by_its_new_ranks() -> None:
+def test_a_restarted_training_is_judged_by_its_new_ranks() -> None:
     before = [rank(number, written_at=NOW - 300, heard_at=NOW - 290) for number in range(4)]
     after = [rank(number, None, pid=200 + number) for number in range(4)]
     assert find_hung([*before, *after], NOW) == ()
 
 
-def test_trainings_that_share_a_job_are_judged_apart() -> None:
+def test_trainings_in_the_same_job_are_judged_separately() -> None:
     alone = {"world": 1, "node": NodeName("n0")}
     stopped_rank = rank(0, RankState.STOPPED, **alone)
     (hung,) = find_hung([stopped_rank, rank(0, None, pid=7, **alone)], NOW)
     assert [place.pid for place in hung.ranks] == [100]
 
 
-def test_while_any_rank_moves_nothing_hangs() -> None:
+def test_no_random_training_hangs_while_any_rank_is_active() -> None:
     dice = random.Random(5)
     for _ in range(2_000):
         world = dice.choice([2, 4, 8])

@@ -1,4 +1,4 @@
-"""Nodes that break jobs are named; nodes that get jobs that break by themselves are not."""
+"""Nodes that break jobs are named; nodes whose jobs fail by themselves are not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def history(
     state: EndState = EndState.LAUNCH_FAILED,
     several: int = 1,
 ) -> list[JobEnd]:
-    """Workloads fail in 0 to 40 % of their runs; every third run on a broken node, too."""
+    """Simulate workloads that fail in 0 to 40 % of their runs; every third run on one of
+    ``lemon_nodes`` ends in ``state``.
+    """
     r = random.Random(seed)
     rates = [0.0, 0.02, 0.1, 0.4]
     ends = []
@@ -54,7 +56,7 @@ def history(
 @pytest.mark.parametrize(
     "state", [EndState.LAUNCH_FAILED, EndState.NODE_FAIL, EndState.FAILED], ids=str
 )
-def test_a_node_that_breaks_every_third_run_is_the_only_one_named(state: EndState) -> None:
+def test_only_the_node_that_breaks_every_third_run_is_named(state: EndState) -> None:
     for seed in range(5):
         lemons = find_lemons(records(history(seed, lemon_nodes=("n3",), state=state)))
         assert [lemon.node for lemon in lemons] == ["n3"], seed
@@ -63,14 +65,14 @@ def test_a_node_that_breaks_every_third_run_is_the_only_one_named(state: EndStat
 
 
 @pytest.mark.slow
-def test_healthy_nodes_are_seldom_named() -> None:
+def test_healthy_nodes_are_rarely_named() -> None:
     false_alarms = sum(bool(find_lemons(records(history(seed)))) for seed in range(100))
-    assert false_alarms <= 4  # 1 % of the judgements, at most
+    assert false_alarms <= 4  # 1 % are expected
 
 
-def test_a_lemon_explains_the_failures_of_its_neighbours() -> None:
+def test_a_lemon_explains_the_failures_of_jobs_that_it_shares() -> None:
     ends = history(1, count=500, lemon_nodes=("n3",), several=4)
-    for number in range(30):  # n4 is often beside it, and has no failures of its own
+    for number in range(30):  # n4 is often in its jobs, and never fails without it
         state = EndState.LAUNCH_FAILED if number % 3 == 0 else EndState.COMPLETED
         ends.append(end(NOW - 40_000 + number, state, "n3", "n4"))
     assert [lemon.node for lemon in find_lemons(records(ends))] == ["n3"]
@@ -81,7 +83,7 @@ def test_two_lemons_are_both_named() -> None:
     assert {lemon.node for lemon in lemons} == {"n3", "n7"}
 
 
-def test_a_workload_that_always_fails_says_nothing_of_its_nodes() -> None:
+def test_a_workload_that_always_fails_is_no_evidence() -> None:
     ends = [end(NOW - DAY + i, EndState.COMPLETED, f"n{i % 9}") for i in range(200)]
     fails = [
         end(NOW - 1000 + i, EndState.FAILED, f"n{i % 2}", workload="broken") for i in range(20)
@@ -89,19 +91,19 @@ def test_a_workload_that_always_fails_says_nothing_of_its_nodes() -> None:
     assert find_lemons(records(ends + fails)) == ()
 
 
-def test_a_workload_that_ran_nowhere_else_says_nothing() -> None:
+def test_a_workload_that_ran_nowhere_else_is_no_evidence() -> None:
     ends = [end(NOW - DAY + i, EndState.COMPLETED, f"n{i % 9}") for i in range(200)]
     ends += [end(NOW - 1000 + i, EndState.FAILED, "n0", workload="new") for i in range(20)]
     assert find_lemons(records(ends)) == ()
 
 
-def test_a_user_who_tries_again_and_again_is_one_observation() -> None:
+def test_repeated_starts_by_a_user_count_once() -> None:
     ends = [end(NOW - DAY + i, EndState.COMPLETED, f"n{i % 9}", workload="w") for i in range(90)]
     ends += [end(NOW - 1000 + i, EndState.FAILED, "n0", workload="w") for i in range(20)]
     assert find_lemons(records(ends)) == ()
 
 
-def test_a_job_that_fails_at_its_launch_anywhere_is_not_its_nodes_fault() -> None:
+def test_a_workload_that_fails_to_launch_everywhere_is_no_evidence() -> None:
     ends = [end(NOW - DAY + i, EndState.COMPLETED, f"n{i % 9}") for i in range(300)]
     ends += [
         end(NOW - 5000 + i, EndState.LAUNCH_FAILED, f"n{i % 9}", workload="bad image")
@@ -113,7 +115,7 @@ def test_a_job_that_fails_at_its_launch_anywhere_is_not_its_nodes_fault() -> Non
     assert find_lemons(records(ends)) == ()
 
 
-def test_what_is_over_for_a_month_is_forgiven_and_what_comes_later_is_not_read() -> None:
+def test_failures_older_than_a_month_or_after_now_are_ignored() -> None:
     ends = history(3, lemon_nodes=("n3",))
     assert find_lemons(records(ends))
     assert find_lemons(records(ends, now=NOW + 31 * DAY)) == ()
@@ -122,10 +124,10 @@ def test_what_is_over_for_a_month_is_forgiven_and_what_comes_later_is_not_read()
     assert find_lemons(records([*ends, *later_ends])) == find_lemons(records(ends))
 
 
-def test_one_node_alone_is_compared_with_nothing() -> None:
+def test_a_single_node_is_not_judged() -> None:
     ends = [end(NOW - i, EndState.LAUNCH_FAILED, "n0") for i in range(20)]
     assert find_lemons(records(ends)) == ()
 
 
-def test_no_ends_no_lemons() -> None:
+def test_without_ended_jobs_no_node_is_named() -> None:
     assert find_lemons(records([])) == ()

@@ -1,4 +1,4 @@
-"""Variances, and what is known of them: noise, what all share, and degrees of freedom."""
+"""Estimates of variances and their degrees of freedom: noise, and what all nodes share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench.health.site import DAY, SiteSettings, as_stored, simulate
+from bench.health.chances import LEVELS, count_begins
+from bench.health.site import DAY, SiteSettings, Slowdown, as_stored, simulate
 from bench.health.starts import judge
 from hopsd.health.measurements import (
     ALONE,
@@ -18,7 +19,7 @@ from hopsd.health.measurements import (
     node_types,
     read_columns,
 )
-from hopsd.health.model import Rows, common_course
+from hopsd.health.model import Estimate, Rows, common_course
 from hopsd.health.records import HealthNode, HealthRecords, SpeedRecord
 from hopsd.health.robust import moderate
 from hopsd.health.slow import find_slow, fit_course
@@ -29,7 +30,7 @@ NOISE = 0.02
 
 
 def records(noise: dict[str, list[float]]) -> HealthRecords:
-    """A report a minute of each workload's run on a node of its own."""
+    """Return a run of each workload on a separate node, with a report a minute."""
     nodes = tuple(HealthNode(NodeName(f"n{i}"), GpuType("a"), 4) for i in range(len(noise)))
     reports = tuple(
         SpeedRecord(
@@ -54,7 +55,7 @@ def normal(count: int, seed: int, noise: float = NOISE) -> list[float]:
     return np.random.default_rng(seed).normal(0.0, noise, count).tolist()
 
 
-def test_variances_that_differ_by_chance_are_one() -> None:
+def test_variances_that_differ_by_chance_are_pooled() -> None:
     freedom = np.array([3.0, 5.0, 20.0, 100.0, 0.0])
     chance = np.random.default_rng(1).chisquare(np.maximum(freedom, 1.0)) / np.maximum(freedom, 1.0)
     variances, known = moderate(chance * NOISE**2, freedom)
@@ -63,7 +64,7 @@ def test_variances_that_differ_by_chance_are_one() -> None:
     assert known.tolist() == [freedom.sum()] * 5
 
 
-def test_variances_that_differ_for_sure_stay() -> None:
+def test_variances_that_clearly_differ_are_kept() -> None:
     true = np.array([0.003, 0.01, 0.03, 0.06]) ** 2
     variances, known = moderate(true, np.full(4, 50.0))
     assert variances == pytest.approx(true, rel=0.2)
@@ -71,7 +72,7 @@ def test_variances_that_differ_for_sure_stay() -> None:
     assert (known < 60.0).all()
 
 
-def test_few_records_that_are_alike_by_chance_are_as_noisy_as_others() -> None:
+def test_few_records_that_agree_by_chance_get_the_usual_noise() -> None:
     long_runs = {f"w{number}": normal(120, number) for number in range(5)}
     quiet_run = {"quiet": [0.002 * (i % 2) for i in range(11)]}
     units = units_of({**long_runs, **quiet_run})
@@ -80,8 +81,8 @@ def test_few_records_that_are_alike_by_chance_are_as_noisy_as_others() -> None:
     assert number < 5
 
 
-def test_a_mean_of_autocorrelated_noise_is_as_uncertain_as_it_is() -> None:
-    """Of an autoregressive process, minutes apart."""
+def test_the_mean_of_autocorrelated_noise_gets_its_true_variance() -> None:
+    """The noise is an autoregressive process with a step of a minute."""
     runs: dict[str, list[float]] = {}
     for number in range(12):
         steps = normal(180, number, NOISE * np.sqrt(1.0 - 0.9**2))
@@ -99,7 +100,7 @@ def test_a_mean_of_autocorrelated_noise_is_as_uncertain_as_it_is() -> None:
     assert (1.0 / variance[independent.cell == 0]).sum() == pytest.approx(177.0 / NOISE**2, rel=0.2)
 
 
-def test_parts_of_an_estimates_variance_add_up_to_it() -> None:
+def test_the_parts_of_an_estimates_variance_add_up() -> None:
     site = SiteSettings(nodes=6, types=1, days=0.5, workloads=3, interval=240.0)
     given_records = simulate(site, 2)
     units = join_blocks(read_columns(given_records).steady(), given_records.now)
@@ -116,7 +117,22 @@ def test_parts_of_an_estimates_variance_add_up_to_it() -> None:
         assert estimate.freedom > 4.0
 
 
-def test_noise_of_reports_half_an_hour_apart_is_known_from_what_they_differ_by() -> None:
+def test_the_probability_of_an_estimate_allows_for_how_healthy_nodes_differ() -> None:
+    """Three standard deviations of error and spread together."""
+    estimate = Estimate(0.015, 0.004, 0.003**2, np.inf, 60, np.array([0.015]), False, ALONE)
+    assert estimate.probability == pytest.approx(0.00135, rel=1e-3)
+    assert replace(estimate, freedom=5.0).probability == pytest.approx(0.01505, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_slow_servers_probability_falls_below_each_level_once() -> None:
+    slow = (Slowdown(0, 0.2),)
+    site = SiteSettings(nodes=8, types=1, days=1.5, workloads=3, interval=240.0, slow=slow)
+    begins = count_begins(site, 1, 0.1 * DAY)
+    assert [begins[level, False] + begins[level, True] for level in LEVELS] == [1] * len(LEVELS)
+
+
+def test_the_noise_of_rare_reports_follows_from_their_differences() -> None:
     runs = {f"w{number}": normal(40, number) for number in range(4)}
     given_records = records(runs)
     rare = tuple(replace(r, at=30.0 * r.at, workload="w") for r in given_records.records)
@@ -127,7 +143,7 @@ def test_noise_of_reports_half_an_hour_apart_is_known_from_what_they_differ_by()
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_of_a_new_workloads_three_runs_the_slow_one_makes_no_other_strange() -> None:
+def test_the_slow_one_of_a_new_workloads_three_runs_makes_no_other_strange() -> None:
     case = judge(7, 0.05, NOISE, 3, (600.0,))
     assert case is not None
     assert case.seconds == 600.0
@@ -138,8 +154,8 @@ def test_of_a_new_workloads_three_runs_the_slow_one_makes_no_other_strange() -> 
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [22, 29])
-def test_a_slow_node_is_not_hidden_by_its_own_part_in_what_all_have_in_common(seed: int) -> None:
-    """2 % slow for a day, beside nine others of its type."""
+def test_a_slow_node_is_not_hidden_by_its_part_in_the_common_course(seed: int) -> None:
+    """The node is 2 % slow for a day; nine others have its type."""
     case = judge(seed, 0.02, 0.005, 0, (DAY,))
     assert case is not None
     assert case.seconds == DAY
@@ -148,15 +164,15 @@ def test_a_slow_node_is_not_hidden_by_its_own_part_in_what_all_have_in_common(se
 
 
 @pytest.mark.slow
-def test_what_is_not_known_of_the_hour_is_no_nodes_fault() -> None:
-    """Several runs of one node at the same time are as far off together as their hours."""
+def test_the_uncertainty_of_an_hours_common_course_names_no_node() -> None:
+    """Several runs on a node at the same time share the error of the common course."""
     site = simulate(SiteSettings(nodes=20, days=3.2), 100)
     now = 1.2 * DAY + 41.0 * 3600.0
     assert find_slow(as_stored(site, now)) == ()
 
 
-def test_a_node_that_is_far_more_certain_than_others_is_not_what_all_have_in_common() -> None:
-    """Beside two whose neighbours may slow them down."""
+def test_a_single_precise_node_does_not_determine_the_common_course() -> None:
+    """The other two nodes are shared, so their runs are far less certain."""
     count, zeros, ones = 3, np.zeros(3), np.ones(3)
     places = np.arange(count)
     kinds = np.array([ALONE, IN_COMPANY, IN_COMPANY])
@@ -191,8 +207,8 @@ def test_a_node_that_is_far_more_certain_than_others_is_not_what_all_have_in_com
 
 
 @pytest.mark.slow
-def test_years_of_hours_take_no_more_memory_than_a_month() -> None:
-    """A smooth course's covariance is the square of its times."""
+def test_memory_is_bounded_for_years_of_records() -> None:
+    """The covariance of a smooth course has the square of the number of times as entries."""
     hours, nodes = 3000, 4
     count = hours * nodes
     places, ones = np.arange(count), np.ones(count)

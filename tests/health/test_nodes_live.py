@@ -1,4 +1,4 @@
-"""Live: a node whose processors are slower is named in minutes, one whose prolog fails as well."""
+"""Live: hopsd names a node with slower processors within minutes, and one whose prolog fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PERIOD = 1_000_000
 
 @contextmanager
 def cpu_group() -> Iterator[Path]:
-    """A control group of its own; skips where none can be made."""
+    """Create a control group for the test; skip the test if that is impossible."""
     group = CPU_GROUPS / f"hops-test-{os.getpid()}-{time.monotonic_ns()}"
     try:
         group.mkdir()
@@ -45,11 +45,11 @@ class Training:
         self.pid_file, self.steps_file = folder / f"{job}.pid", folder / f"{job}.steps"
 
     def steps(self) -> list[float]:
-        """When each ended."""
+        """Return when each step ended, in epoch seconds."""
         return [float(line) for line in self.steps_file.read_text().splitlines()[:-1]]
 
     def step_seconds(self, since: float) -> float:
-        """The mean of those after ``since``, epoch seconds."""
+        """Return the mean duration of the steps after ``since`` (epoch seconds)."""
         ends = [end for end in self.steps() if end >= since]
         return (ends[-1] - ends[0]) / (len(ends) - 1)
 
@@ -57,15 +57,16 @@ class Training:
         return self.steps_file.exists() and len(self.steps()) >= steps
 
     def processor_seconds(self) -> float:
-        """That all its threads have used."""
+        """Return the processor time that all threads have used."""
         threads = Path(f"/proc/{self.pid_file.read_text()}/task").glob("*/schedstat")
         return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
 
 
 class Throttle:
-    """Keeps a training at ``1 - loss`` of the speed of ``others`` by how much of a processor it may
-    use. What that has to be is measured again and again: on a machine that gets busy all wait
-    longer for a processor, use less of it in a second, and a fixed limit would cost nothing.
+    """Keeps a training at ``1 - loss`` of its ``peers``' speed by limiting its processor time.
+
+    The limit is adjusted again and again: on a busy machine all trainings wait longer for a
+    processor and use less of it per second, so that a fixed limit would cost nothing.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Throttle:
         self._group, self._training, self._peers, self._loss = group, training, peers, loss
         self._since, self._cpu_seconds = time.time(), training.processor_seconds()
         self.losses: list[float] = []
-        """What it lost in each period since it is throttled."""
+        """The part of its speed that the training lost in each period since it is throttled."""
 
     def begin(self) -> None:
         self._limit(self._loss)
@@ -86,7 +87,7 @@ class Throttle:
         self._limit(0.5 * (self._loss - self.losses[-1]))
 
     def _limit(self, loss: float) -> None:
-        """To that much less than it used since the last time."""
+        """Set the limit to ``loss`` less than the training used since the last call."""
         now, cpu_seconds = time.time(), self._training.processor_seconds()
         quota = (cpu_seconds - self._cpu_seconds) / (now - self._since) * (1.0 - loss) * PERIOD
         (self._group / "cpu.cfs_quota_us").write_text(str(round(quota)))
@@ -94,17 +95,18 @@ class Throttle:
 
 
 def timer(seconds: float) -> Callable[[], bool]:
-    """Whether so many seconds have passed since now."""
+    """Return a function that says whether ``seconds`` have passed since this call."""
     until = time.monotonic() + seconds
     return lambda: time.monotonic() >= until
 
 
 @pytest.mark.skipif("HOPS_QUIET" not in os.environ, reason="needs idle cores: make test-quiet")
-def test_a_node_with_less_of_a_processor_is_named_in_ten_minutes(
+def test_a_node_with_less_processor_time_is_named_in_ten_minutes(
     database: str, tmp_path: Path
 ) -> None:
-    """Control groups of the jobs on two of six nodes let them run at 95 and at 90 % of their speed
-    (version 1 of what version 2 calls cpu.max)."""
+    """Control groups limit the jobs on two of six nodes to 95 and 90 % of their speed (version 1 of
+    control groups; version 2 has cpu.max for this).
+    """
     tmp_path.chmod(0o755)
     with (
         cpu_group() as five,
@@ -143,7 +145,7 @@ def test_a_node_with_less_of_a_processor_is_named_in_ten_minutes(
         since = time.time()
         slow_nodes: dict[str, Any] = {}
         while not slow_nodes.keys() >= {nodes[job] for job in jobs[:2]}:
-            wait_until(timer(20.0))  # to ask takes a processor from the trainings
+            wait_until(timer(20.0))  # a query takes processor time from the trainings
             for throttle in throttles:
                 throttle.adjust()
             after = time.time() - since
@@ -155,8 +157,8 @@ def test_a_node_with_less_of_a_processor_is_named_in_ten_minutes(
         cluster.run("scancel", *jobs)
 
 
-def test_a_node_whose_starts_fail_one_time_in_three_is_named(database: str, tmp_path: Path) -> None:
-    """The site's own watch resumes the node and releases the jobs, as after every failed prolog."""
+def test_a_node_whose_prolog_fails_every_third_time_is_named(database: str, tmp_path: Path) -> None:
+    """A watch of the site resumes the node and releases the jobs after each failed prolog."""
     tmp_path.chmod(0o755)
     count = tmp_path / "count"
     count.touch()
@@ -180,7 +182,7 @@ def test_a_node_whose_starts_fail_one_time_in_three_is_named(database: str, tmp_
         def are_finished() -> bool:
             for node, state in node_states(cluster).items():
                 if state.startswith("drain"):
-                    with suppress(Exception):  # it is still draining
+                    with suppress(Exception):  # the node is still draining
                         cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
             rows = cluster.run("squeue", "--noheader", "--format=%A %T %r").splitlines()
             held_jobs = [row.split()[0] for row in rows if "launch failed" in row]

@@ -21,11 +21,11 @@ def idle(seconds: float) -> dict[JobId, IdleJob]:
     return {JOB: IdleJob(seconds, 0.0, 5)}
 
 
-def test_a_hang_that_uses_a_processor_is_left_alone() -> None:
+def test_a_hang_that_uses_processor_time_is_left_alone() -> None:
     assert remedies([JOB], hung(9e9), {}, BOTH_DELAYS) == ()
 
 
-def test_a_hang_is_due_once_both_have_lasted_for_the_delay() -> None:
+def test_a_hang_is_due_once_hang_and_idleness_have_lasted_for_the_delay() -> None:
     (remedy,) = remedies([JOB], hung(1000.0), idle(850.0), BOTH_DELAYS)
     assert remedy.due_in == 50.0
     (remedy,) = remedies([JOB], hung(1000.0), idle(900.0), BOTH_DELAYS)
@@ -43,7 +43,7 @@ def test_an_idle_job_is_announced_before_it_is_due() -> None:
 
 
 @pytest.mark.parametrize("delays", [RemedyDelays(), RemedyDelays(hung=900.0)])
-def test_what_is_off_does_nothing(delays: RemedyDelays) -> None:
+def test_remedies_that_are_off_do_nothing(delays: RemedyDelays) -> None:
     assert remedies([JOB], {}, idle(9e9), delays) == ()
 
 
@@ -58,18 +58,18 @@ def shrunk(
     return [(remedy.due_in, remedy.gpus) for remedy in remedies]
 
 
-def test_an_elastic_job_gets_the_fewest_gpus_that_hold_what_it_uses() -> None:
+def test_an_elastic_job_shrinks_to_the_smallest_count_that_is_enough() -> None:
     assert shrunk((1, 2, 4, 8)) == [(0.0, 2)]
     assert shrunk((1, 4, 8), gpus_in_use=3) == [(0.0, 4)]
     assert shrunk((1, 4, 8), idle_seconds=3600.0 - NOTICE_SECONDS) == [(NOTICE_SECONDS, 4)]
 
 
-def test_a_job_that_cannot_do_with_fewer_gpus_is_only_told() -> None:
+def test_a_job_that_cannot_run_on_fewer_gpus_is_not_shrunk() -> None:
     assert shrunk((8,)) == []
     assert shrunk((1, 8)) == []
 
 
-def test_no_job_is_shrunk_by_one_witness_or_where_that_is_off() -> None:
+def test_no_job_is_shrunk_without_both_witnesses_or_if_that_is_off() -> None:
     assert shrunk((2, 8), idle_seconds=0.0, delay=1.0) == []
     assert shrunk((2, 8), delay=0.0) == []
     assert shrunk((2, 8), idle_seconds=3600.0 - NOTICE_SECONDS - 1.0) == []

@@ -1,4 +1,4 @@
-"""Statistics by groups are those of each group alone."""
+"""Statistics by groups equal those of each group alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clipped_mean(residuals: Floats, variances: Floats, clip: float) -> float:
 
 @pytest.mark.parametrize("clip", [CLIP, FIRM_CLIP])
 @pytest.mark.parametrize("extra", [0.0, 0.01, 0.2])
-def test_more_variance_makes_residuals_as_large_as_normal_ones_are(
+def test_with_the_extra_variance_clipped_residuals_are_as_large_as_normal_ones(
     clip: float, extra: float
 ) -> None:
     random = np.random.default_rng(3)
@@ -34,10 +34,10 @@ def test_more_variance_makes_residuals_as_large_as_normal_ones_are(
     assert np.sqrt(found) == pytest.approx(extra, abs=0.005, rel=0.05)
 
 
-def test_many_groups_at_once_are_as_each_alone() -> None:
+def test_many_groups_at_once_give_the_same_as_each_alone() -> None:
     random = np.random.default_rng(5)
     groups = random.integers(0, 50, 600)
-    groups[groups == 7] = 8  # an empty one
+    groups[groups == 7] = 8  # leaves group 7 empty
     variances = random.uniform(0.0, 1.0, 600) * (groups != 9)
     residuals = random.standard_t(2.0, 600) * (groups != 10)
     freedom = np.bincount(groups, minlength=50) - 1.0
@@ -51,7 +51,7 @@ def test_many_groups_at_once_are_as_each_alone() -> None:
     assert together[9] > 0.0
 
 
-def test_groups_of_nothing_vary_by_nothing() -> None:
+def test_empty_groups_have_no_variance() -> None:
     nothing = np.zeros(0)
     groups = nothing.astype(np.int64)
     assert extra_variances(nothing, nothing, groups, np.zeros(2)).tolist() == [0.0, 0.0]
@@ -60,7 +60,7 @@ def test_groups_of_nothing_vary_by_nothing() -> None:
     assert np.isnan(group_medians(nothing, groups, 1)).all()
 
 
-def test_different_values_of_a_group_are_counted_once() -> None:
+def test_equal_values_of_a_group_are_counted_once() -> None:
     groups = np.array([2, 0, 0, 2, 2, 0])
     values = np.array([5, 1, 1, 5, 6, 1])
     assert distinct_counts(values, groups, 4).tolist() == [1, 0, 2, 0]

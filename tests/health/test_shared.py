@@ -1,4 +1,4 @@
-"""A node whose jobs slow each other down is not slow: it is listed by itself."""
+"""A node whose jobs slow each other down is listed as shared, not as slow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ COMES, NOW = 4.0 * HOUR, 6.0 * HOUR
 def run(
     node: int, job: str, begin: float, end: float, loss: float = 0.0, since: float = 0.0
 ) -> list[SpeedRecord]:
-    """A report a minute of a job on half of the node, slower by ``loss`` from ``since`` on."""
+    """Simulate a job on half of the node, slower by ``loss`` from ``since`` on.
+
+    It reports once a minute.
+    """
     r = np.random.default_rng((node, int(begin)))
     noise = r.normal(0.0, 0.004)
     return [
@@ -38,7 +41,7 @@ def site(*runs: list[SpeedRecord], now: float = NOW) -> HealthRecords:
     )
 
 
-def test_a_node_slower_only_since_others_came_is_shared_and_not_slow() -> None:
+def test_a_node_that_is_slower_since_a_neighbour_came_is_shared_and_not_slow() -> None:
     health = judge(site(run(0, "a", 0.0, NOW, 0.08, COMES), run(0, "b", COMES, NOW, 0.08), now=NOW))
     assert health.slow == ()
     (shared_node,) = health.shared_nodes
@@ -47,17 +50,17 @@ def test_a_node_slower_only_since_others_came_is_shared_and_not_slow() -> None:
     assert abs(shared_node.since - COMES) < 600.0
 
 
-def test_once_the_neighbour_is_gone_it_is_not_shared() -> None:
+def test_a_node_is_not_shared_once_the_neighbour_is_gone() -> None:
     leaves = 5.0 * HOUR
     alone = run(0, "a", 0.0, leaves, 0.08, COMES) + run(0, "c", leaves + 600.0, NOW)
     assert judge(site(alone, run(0, "b", COMES, leaves, 0.08))).shared_nodes == ()
 
 
-def test_neighbours_that_cost_nothing_are_not_mentioned() -> None:
+def test_neighbours_that_cost_nothing_are_not_listed() -> None:
     assert judge(site(run(0, "a", 0.0, NOW), run(0, "b", COMES, NOW))).shared_nodes == ()
 
 
 def test_a_slow_node_is_not_listed_as_shared() -> None:
-    """Its jobs were as slow before the neighbour came."""
+    """The job was as slow before the neighbour came."""
     health = judge(site(run(0, "a", 0.0, NOW, 0.1), run(0, "b", COMES, NOW, 0.1)))
     assert health.shared_nodes == ()

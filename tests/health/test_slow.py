@@ -1,4 +1,4 @@
-"""Slow nodes are named with an interval and a time, healthy ones are not."""
+"""Slow nodes are named, with an interval and a time; healthy nodes are not."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def slow_nodes_of(site: SiteSettings, seed: int) -> dict[str, SlowNode]:
     return {slow.node: slow for slow in find_slow(simulate(site, seed))}
 
 
-def quiet(site: SiteSettings) -> SiteSettings:
-    """Whole servers, one run each."""
+def unshared(site: SiteSettings) -> SiteSettings:
+    """Keep only runs that are alone on a single server."""
     return replace(site, spread=0.0, shared_share=0.0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_a_slow_server_is_the_only_one_named(seed: int) -> None:
+def test_only_the_slow_server_is_named(seed: int) -> None:
     slow_nodes = slow_nodes_of(replace(SITE, slow=(Slowdown(3, 0.05),)), seed)
     assert set(slow_nodes) == {"n3"}
     assert slow_nodes["n3"].low < slow_nodes["n3"].factor < slow_nodes["n3"].high
@@ -39,7 +39,7 @@ def test_a_slow_server_is_the_only_one_named(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_nobody_is_named_where_nobody_is_slow(seed: int) -> None:
+def test_no_healthy_server_is_named(seed: int) -> None:
     site = replace(SITE, days=1.5)
     assert slow_nodes_of(site, seed) == {}
     assert slow_nodes_of(replace(site, spread=0.6, run=0.02, busy=0.15), seed) == {}
@@ -49,7 +49,7 @@ def test_nobody_is_named_where_nobody_is_slow(seed: int) -> None:
 @pytest.mark.slow
 def test_a_server_that_becomes_slow_is_named_after_ten_minutes_of_training() -> None:
     since = 1.5 * DAY
-    site = replace(quiet(SITE), interval=30.0, noise=0.01, slow=(Slowdown(3, 0.05, since),))
+    site = replace(unshared(SITE), interval=30.0, noise=0.01, slow=(Slowdown(3, 0.05, since),))
     records = simulate(site, 3)
     after = [r.at for r in records.records if "n3" in r.nodes and r.at >= since]
     slow_nodes = find_slow(replace(records, now=after[20]))
@@ -58,8 +58,8 @@ def test_a_server_that_becomes_slow_is_named_after_ten_minutes_of_training() -> 
 
 
 @pytest.mark.slow
-def test_programs_that_wander_do_not_hide_a_slow_server_from_those_that_do_not() -> None:
-    """Two of five workloads are another 5 % slower or faster every ten minutes."""
+def test_wandering_programs_do_not_hide_a_slow_server_that_steady_ones_show() -> None:
+    """Two of five workloads change their speed by about 5 % every ten minutes."""
 
     def wander(record: SpeedRecord) -> SpeedRecord:
         if record.workload not in ("w0", "w1"):
@@ -69,7 +69,7 @@ def test_programs_that_wander_do_not_hide_a_slow_server_from_those_that_do_not()
         return replace(record, seconds_per_iteration=factor * record.seconds_per_iteration)
 
     slow = (Slowdown(3, 0.03, 0.6 * DAY),)
-    site = replace(quiet(SITE), days=0.8, interval=60.0, noise=0.005, run_hours=2.0, slow=slow)
+    site = replace(unshared(SITE), days=0.8, interval=60.0, noise=0.005, run_hours=2.0, slow=slow)
     records = simulate(site, 1)
     wild = replace(records, records=tuple(map(wander, records.records)))
     assert [node.node for node in find_slow(wild)] == ["n3"]
@@ -78,15 +78,15 @@ def test_programs_that_wander_do_not_hide_a_slow_server_from_those_that_do_not()
 @pytest.mark.slow
 def test_a_server_two_percent_slow_is_named_after_a_day() -> None:
     slow_nodes = slow_nodes_of(
-        replace(quiet(SITE), days=3.0, slow=(Slowdown(3, 0.02, 2.0 * DAY),)), 1
+        replace(unshared(SITE), days=3.0, slow=(Slowdown(3, 0.02, 2.0 * DAY),)), 1
     )
     assert set(slow_nodes) == {"n3"}
     assert slow_nodes["n3"].factor == pytest.approx(0.98, abs=0.006)
 
 
 @pytest.mark.slow
-def test_a_slowdown_that_went_away_is_over() -> None:
-    site = replace(quiet(SITE), slow=(Slowdown(3, 0.06, 0.5 * DAY, 1.2 * DAY),))
+def test_a_server_that_recovered_is_no_longer_named() -> None:
+    site = replace(unshared(SITE), slow=(Slowdown(3, 0.06, 0.5 * DAY, 1.2 * DAY),))
     records = simulate(site, 2)
     assert [s.node for s in find_slow(replace(records, now=1.1 * DAY))] == ["n3"]
     assert find_slow(records) == ()
@@ -94,8 +94,8 @@ def test_a_slowdown_that_went_away_is_over() -> None:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_slow_server_that_little_is_known_of_since_an_hour_is_still_slow() -> None:
-    """A last change that is clear only if healthy is what it is assumed to be now is none."""
+def test_a_slow_server_with_few_recent_records_is_still_slow() -> None:
+    """A recovery that only the prior of the last epoch makes clear does not count."""
     slow = (Slowdown(0, 0.1, 6.0 * DAY), Slowdown(1, 0.05, 6.0 * DAY))
     site = SiteSettings(nodes=24, days=9.0, interval=1800.0, slow=slow)
     assert set(slow_nodes_of(site, 8013)) == {"n0", "n1"}
@@ -103,19 +103,19 @@ def test_a_slow_server_that_little_is_known_of_since_an_hour_is_still_slow() -> 
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_the_only_job_of_its_kind_on_several_servers_does_not_say_that_they_are_alike() -> None:
+def test_the_only_job_of_a_workload_does_not_show_that_its_servers_are_equal() -> None:
     slow = (Slowdown(0, 0.1, 6.0 * DAY), Slowdown(1, 0.1))
     site = SiteSettings(nodes=24, days=9.0, interval=1800.0, slow=slow)
     assert set(slow_nodes_of(site, 8009)) == {"n0", "n1"}
 
 
 @pytest.mark.slow
-def test_jobs_over_several_servers_name_the_slowest() -> None:
+def test_jobs_on_several_servers_show_the_slowest() -> None:
     site = replace(SITE, spread=1.0, shared_share=0.0, days=4.0, slow=(Slowdown(3, 0.06),))
     assert set(slow_nodes_of(site, 1)) == {"n3"}
 
 
-def test_computing_times_of_ranks_name_it_sooner() -> None:
+def test_ranks_show_a_slow_server_sooner() -> None:
     site = replace(SITE, spread=1.0, ranks=True, days=0.6, slow=(Slowdown(3, 0.05),))
     slow_nodes = slow_nodes_of(site, 1)
     assert set(slow_nodes) == {"n3"}
@@ -123,7 +123,7 @@ def test_computing_times_of_ranks_name_it_sooner() -> None:
 
 
 @pytest.mark.slow
-def test_the_future_is_not_read() -> None:
+def test_records_after_now_are_ignored() -> None:
     records = simulate(replace(SITE, slow=(Slowdown(3, 0.05, DAY),)), 4)
     now = 1.4 * DAY
     past = tuple(r for r in records.records if r.at <= now)
@@ -139,7 +139,7 @@ def test_the_order_of_records_does_not_matter() -> None:
     assert find_slow(reversed_records) == find_slow(records)
 
 
-def plain(
+def runs_at(
     speeds: dict[str, float],
     workload: str = "w",
     gpu_type: str = "a",
@@ -147,7 +147,7 @@ def plain(
     count: int = 60,
     seed: int = 0,
 ) -> tuple[list[HealthNode], list[SpeedRecord]]:
-    """One run on each node, at ``speeds``."""
+    """Return the nodes of ``speeds``, and a run on each at its speed, a report a minute."""
     r = np.random.default_rng(seed)
     nodes = [HealthNode(NodeName(name), GpuType(gpu_type), 4) for name in speeds]
     records = [
@@ -170,35 +170,35 @@ def nodes_judged_slow(*parts: tuple[list[HealthNode], list[SpeedRecord]]) -> lis
     return [s.node for s in find_slow(HealthRecords(1e5, tuple(nodes.values()), records))]
 
 
-def test_a_workload_that_ran_on_one_server_says_nothing() -> None:
-    usual = plain(dict.fromkeys(["n0", "n1", "n2", "n3"], 1.0))
-    assert nodes_judged_slow(usual, plain({"n4": 0.5}, "new")) == []
+def test_a_workload_that_ran_on_a_single_server_is_no_evidence() -> None:
+    usual = runs_at(dict.fromkeys(["n0", "n1", "n2", "n3"], 1.0))
+    assert nodes_judged_slow(usual, runs_at({"n4": 0.5}, "new")) == []
 
 
-def test_a_type_with_one_server_is_compared_with_nothing() -> None:
-    usual = plain(dict.fromkeys(["n0", "n1", "n2", "n3"], 1.0))
-    assert nodes_judged_slow(usual, plain({"b0": 0.5}, gpu_type="b")) == []
+def test_the_only_server_of_a_type_is_not_judged() -> None:
+    usual = runs_at(dict.fromkeys(["n0", "n1", "n2", "n3"], 1.0))
+    assert nodes_judged_slow(usual, runs_at({"b0": 0.5}, gpu_type="b")) == []
 
 
-def test_of_three_servers_the_slow_one_is_named_once_several_jobs_say_so() -> None:
+def test_several_jobs_show_which_of_three_servers_is_slow() -> None:
     speeds = {"n0": 1.0, "n1": 0.9, "n2": 1.0}
-    jobs = [plain(speeds, f"w{number}", seed=number) for number in range(3)]
+    jobs = [runs_at(speeds, f"w{number}", seed=number) for number in range(3)]
     for number, (_, records) in enumerate(jobs):
         records[:] = [replace(r, at=r.at + 10_000.0 * number) for r in records]
     assert nodes_judged_slow(*jobs) == ["n1"]
 
 
-def test_of_two_servers_that_differ_neither_is_certainly_the_odd_one() -> None:
-    assert nodes_judged_slow(plain({"n0": 1.0, "n1": 0.9})) == []
+def test_neither_of_two_servers_that_differ_is_named() -> None:
+    assert nodes_judged_slow(runs_at({"n0": 1.0, "n1": 0.9})) == []
 
 
-def test_a_faster_server_makes_no_other_slow() -> None:
+def test_a_faster_server_does_not_make_others_slow() -> None:
     speeds = {**dict.fromkeys(["n0", "n1", "n2", "n3"], 1.0), "n4": 1.1}
-    assert nodes_judged_slow(plain(speeds)) == []
+    assert nodes_judged_slow(runs_at(speeds)) == []
 
 
-def test_servers_that_always_run_together_are_not_told_apart() -> None:
-    usual = plain(dict.fromkeys(["n0", "n1", "n2", "n3"], 1.0), count=20)
+def test_servers_that_always_run_together_cannot_be_told_apart() -> None:
+    usual = runs_at(dict.fromkeys(["n0", "n1", "n2", "n3"], 1.0), count=20)
     pairs = []
     for number, pair in enumerate([("n0", "n1"), ("n2", "n3"), ("n4", "n5")] * 4):
         loss = 1.1 if "n4" in pair else 1.0
@@ -218,9 +218,9 @@ def test_servers_that_always_run_together_are_not_told_apart() -> None:
 
 @pytest.mark.parametrize("times", [3.0, 1e9])
 @pytest.mark.parametrize("interval", [60.0, 600.0])
-def test_a_pause_in_one_report_is_no_slow_server(interval: float, times: float) -> None:
-    """A job that was stopped for a while, or saved to a busy file server; it says so at once."""
-    nodes, records = plain(dict.fromkeys([f"n{i}" for i in range(8)], 1.0))
+def test_one_pause_does_not_name_a_server(interval: float, times: float) -> None:
+    """A job was stopped for a while, or saved to a busy file server, just before the look."""
+    nodes, records = runs_at(dict.fromkeys([f"n{i}" for i in range(8)], 1.0))
     records = [replace(record, at=record.at / 60.0 * interval) for record in records]
     newest = max(place for place, record in enumerate(records) if "n2" in record.nodes)
     records[newest] = replace(records[newest], seconds_per_iteration=times)
@@ -230,8 +230,10 @@ def test_a_pause_in_one_report_is_no_slow_server(interval: float, times: float) 
 
 
 def alternating(half: int, *, nodes: int = 24, count: int = 300) -> list[SpeedRecord]:
-    """A run on each node whose speed alternates by 10 %, ``half`` reports each, out of phase."""
-    records = plain(dict.fromkeys([f"n{i}" for i in range(nodes)], 1.0), count=count)[1]
+    """Return a run on each node whose speed alternates by 10 % every ``half`` reports, each out of
+    phase with the others.
+    """
+    records = runs_at(dict.fromkeys([f"n{i}" for i in range(nodes)], 1.0), count=count)[1]
     return [
         replace(
             record,
@@ -243,14 +245,19 @@ def alternating(half: int, *, nodes: int = 24, count: int = 300) -> list[SpeedRe
 
 
 @pytest.mark.parametrize("half", [3, 10, 20, 60])
-def test_a_workload_that_alternates_is_no_nodes_fault(half: int) -> None:
-    """Reports of one state are not independent, and a change in the middle of a run is usual."""
-    nodes = plain(dict.fromkeys([f"n{i}" for i in range(24)], 1.0))[0]
+def test_an_alternating_workload_names_no_server(half: int) -> None:
+    """Reports in the same state are not independent, and its runs change midway by themselves."""
+    nodes = runs_at(dict.fromkeys([f"n{i}" for i in range(24)], 1.0))[0]
     assert nodes_judged_slow((nodes, alternating(half))) == []
 
 
-def test_a_workload_that_alternates_does_not_hide_what_another_shows() -> None:
-    nodes = plain(dict.fromkeys([f"n{i}" for i in range(24)], 1.0))[0]
+@pytest.mark.parametrize("servers", [8, 5])
+def test_an_alternating_workload_does_not_hide_a_slow_server_that_another_shows(
+    servers: int,
+) -> None:
+    """Even if the other workload ran on few servers."""
+    nodes = runs_at(dict.fromkeys([f"n{i}" for i in range(24)], 1.0))[0]
+    usual = runs_at(dict.fromkeys([f"n{i}" for i in range(servers)], 1.0), "v", count=120)[1]
     steady = [
         replace(
             record,
@@ -258,7 +265,7 @@ def test_a_workload_that_alternates_does_not_hide_what_another_shows() -> None:
             seconds_per_iteration=record.seconds_per_iteration
             * (1.05 if record.nodes.keys() == {"n3"} and record.at > 6000.0 else 1.0),
         )
-        for record in plain(dict.fromkeys([f"n{i}" for i in range(8)], 1.0), "v", count=120)[1]
+        for record in usual
     ]
     records = HealthRecords(2e5 + 7200.0, tuple(nodes), (*alternating(20), *steady))
     (slow,) = find_slow(records)
@@ -269,15 +276,15 @@ def test_a_workload_that_alternates_does_not_hide_what_another_shows() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("swing", "seconds"), [(0.1, 6000.0), (0.1, 4 * 3600.0), (0.04, 2400.0)])
 def test_programs_that_alternate_all_day_name_no_server(swing: float, seconds: float) -> None:
-    """By what hopsd stores: of each run its last reports, from which nobody sees a rhythm."""
+    """hopsd stores only the last reports of each run, which are too few to show the rhythm."""
     site = SiteSettings(nodes=20, days=1.6, noise=0.01, swing=swing, swing_seconds=seconds)
     stored = Stored(simulate(site, 1))
     for now in np.arange(1.2 * DAY, 1.6 * DAY, 7200.0).tolist():
         assert find_slow(stored.at(now)) == ()
 
 
-def test_of_many_changes_the_oldest_are_left_out() -> None:
-    """Each is one more unknown, and time takes the cube of their number."""
+def test_the_oldest_of_many_changes_are_ignored() -> None:
+    """Each change is one more unknown, and the time grows with the cube of their number."""
     begins = [[None, *np.arange(node, 300.0, 24.0).tolist()] for node in range(24)]
     newest = _newest(begins, MAX_CHANGES)
     changes = [time for times in newest for time in times if time is not None]
@@ -285,12 +292,12 @@ def test_of_many_changes_the_oldest_are_left_out() -> None:
     assert all(times[0] is None for times in newest)
 
 
-def test_no_records_no_verdict() -> None:
-    assert nodes_judged_slow((plain({"n0": 1.0})[0], [])) == []
+def test_without_records_no_server_is_named() -> None:
+    assert nodes_judged_slow((runs_at({"n0": 1.0})[0], [])) == []
 
 
-def test_ranks_that_compute_no_time_are_no_evidence() -> None:
-    nodes, records = plain(dict.fromkeys(["n0", "n1"], 1.0))
+def test_ranks_without_computing_time_are_no_evidence() -> None:
+    nodes, records = runs_at(dict.fromkeys(["n0", "n1"], 1.0))
     ranks = tuple(RankTime(NodeName(n), 0.0, 1.0) for n in ("n0", "n1"))
     two_nodes = {NodeName("n0"): 4, NodeName("n1"): 4}
     records = [replace(record, nodes=two_nodes, ranks=ranks) for record in records]
@@ -313,7 +320,7 @@ def test_ranks_that_compute_no_time_are_no_evidence() -> None:
         max_size=30,
     )
 )
-def test_whatever_is_recorded_gives_sane_verdicts(rows: list[tuple]) -> None:  # type: ignore[type-arg]
+def test_arbitrary_records_give_valid_verdicts(rows: list[tuple]) -> None:  # type: ignore[type-arg]
     nodes = tuple(HealthNode(NodeName(f"n{i}"), GpuType("a"), 4) for i in range(3))
     records = tuple(
         SpeedRecord(
@@ -332,8 +339,8 @@ def test_whatever_is_recorded_gives_sane_verdicts(rows: list[tuple]) -> None:  #
         assert 0.0 < slow.low <= slow.factor <= slow.high < 1.0
 
 
-def test_neighbours_whose_records_are_gone_were_there() -> None:
-    """hopsd keeps the newest records of each workload and server, and where all jobs were."""
+def test_neighbours_without_records_are_known_from_their_stays() -> None:
+    """hopsd keeps the newest records of each workload and server, but the stays of all jobs."""
     node = HealthNode(NodeName("n0"), GpuType("a"), 4)
     record = SpeedRecord(100.0, WorkloadName("w"), JobId("1"), {node.name: 2}, 1.0)
     stays = [

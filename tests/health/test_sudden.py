@@ -1,4 +1,4 @@
-"""A run that goes on shows within minutes that its node became slow, and only that."""
+"""A run that goes on shows within minutes that its node became slow, and names no other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def run(
     job: str = "",
     noise: float = 0.02,
 ) -> list[SpeedRecord]:
-    """A report a minute; ``loss``: at a time, a part."""
+    """Simulate a report a minute; ``loss`` returns the part of its speed that the run loses at a
+    time.
+    """
     r = np.random.default_rng((node, gpus, abs(int(begin)), 3))
     return [
         SpeedRecord(
@@ -42,7 +44,7 @@ def run(
     ]
 
 
-def later(loss: float, since: float = ONSET) -> Callable[[float], float]:
+def loss_after(loss: float, since: float = ONSET) -> Callable[[float], float]:
     return lambda at: loss if at > since else 0.0
 
 
@@ -58,20 +60,20 @@ def steady_runs(first: int = 1) -> list[SpeedRecord]:
     return [record for node in range(first, len(NODES)) for record in run(node)]
 
 
-def test_ten_minutes_show_five_percent() -> None:
-    slow_nodes = changes_by_node(run(0, later(0.05)), steady_runs())
+def test_a_five_percent_loss_is_found_after_ten_minutes() -> None:
+    slow_nodes = changes_by_node(run(0, loss_after(0.05)), steady_runs())
     assert set(slow_nodes) == {"n0"}
     assert slow_nodes["n0"].slowness == pytest.approx(0.05, abs=3.0 * slow_nodes["n0"].error)
     assert slow_nodes["n0"].since == pytest.approx(ONSET, abs=300.0)
 
 
-def test_what_all_nodes_share_is_no_nodes_fault() -> None:
-    slowed_runs = [run(node, later(0.05)) for node in range(len(NODES))]
+def test_a_change_that_all_nodes_share_names_none() -> None:
+    slowed_runs = [run(node, loss_after(0.05)) for node in range(len(NODES))]
     assert changes_by_node(*slowed_runs) == {}
 
 
-def test_runs_that_began_at_once_and_slow_down_at_once_show_the_slowest() -> None:
-    """What all do at that age is no warm-up whose rest has to be left out."""
+def test_the_slowest_of_runs_that_began_and_slowed_down_together_is_named() -> None:
+    """The change that all share at that age is not taken for a warm-up and ignored."""
     begin = ONSET - 900.0
 
     def busy(loss: float) -> Callable[[float], float]:
@@ -83,12 +85,12 @@ def test_runs_that_began_at_once_and_slow_down_at_once_show_the_slowest() -> Non
     assert set(changes_by_node(*staggered_runs)) == {"n0"}
 
 
-def test_of_two_nodes_neither_is_certainly_the_odd_one() -> None:
-    assert changes_by_node(run(0, later(0.08)), run(1)) == {}
-    assert set(changes_by_node(run(0, later(0.08)), run(1), run(2))) == {"n0"}
+def test_two_nodes_are_too_few_to_name_one() -> None:
+    assert changes_by_node(run(0, loss_after(0.08)), run(1)) == {}
+    assert set(changes_by_node(run(0, loss_after(0.08)), run(1), run(2))) == {"n0"}
 
 
-def test_what_went_away_is_over() -> None:
+def test_a_node_that_recovered_is_not_named() -> None:
     slow_nodes = changes_by_node(
         run(0, lambda at: 0.06 if 3000.0 < at < 5000.0 else 0.0), steady_runs()
     )
@@ -99,36 +101,40 @@ def test_a_run_that_became_faster_is_not_named() -> None:
     assert changes_by_node(run(0, lambda at: 0.06 if at < ONSET else 0.0), steady_runs()) == {}
 
 
-def test_a_neighbour_that_comes_is_not_a_slow_node() -> None:
-    slowed_run = run(0, later(0.06), gpus=2)
+def test_a_new_neighbour_does_not_make_the_node_slow() -> None:
+    slowed_run = run(0, loss_after(0.06), gpus=2)
     assert changes_by_node(slowed_run, run(0, begin=ONSET, gpus=2, job="new"), steady_runs()) == {}
-    short = ONSET + 300.0  # it has not reported yet
+    short = ONSET + 300.0  # the neighbour has not reported yet
     assert changes_by_node([r for r in slowed_run if r.at <= short], steady_runs(), now=short) == {}
 
 
-def test_of_jobs_that_share_a_node_all_must_be_slower() -> None:
-    pair = [run(0, later(0.05), gpus=2, job=job, begin=b) for job, b in (("a", 0.0), ("b", 1.0))]
+def test_all_jobs_that_share_a_node_must_slow_down() -> None:
+    pair = [
+        run(0, loss_after(0.05), gpus=2, job=job, begin=b) for job, b in (("a", 0.0), ("b", 1.0))
+    ]
     assert set(changes_by_node(*pair, steady_runs())) == {"n0"}
-    alone = [run(0, later(0.08), gpus=2, job="a"), run(0, gpus=2, job="b", begin=1.0)]
+    alone = [run(0, loss_after(0.08), gpus=2, job="a"), run(0, gpus=2, job="b", begin=1.0)]
     assert changes_by_node(*alone, steady_runs()) == {}
 
 
-def test_a_workload_that_always_slows_down_at_that_age_is_no_nodes_fault() -> None:
-    """Such as one whose sequences become longer."""
-    habit = run(1, later(0.05, 3600.0), begin=-4000.0 + 400.0, end=3000.0, workload="curriculum")
-    factor_at = later(0.05, 0.0)
+def test_a_workload_that_always_slows_down_at_that_age_names_no_node() -> None:
+    """An example is a training whose sequences become longer."""
+    habit = run(
+        1, loss_after(0.05, 3600.0), begin=-4000.0 + 400.0, end=3000.0, workload="curriculum"
+    )
+    factor_at = loss_after(0.05, 0.0)
     earlier_run = run(1, factor_at, begin=-ONSET, end=3000.0, workload="curriculum")
     slow_nodes = changes_by_node(
-        run(0, later(0.05), workload="curriculum"), earlier_run, steady_runs(2)
+        run(0, loss_after(0.05), workload="curriculum"), earlier_run, steady_runs(2)
     )
     assert slow_nodes == {}
     assert set(
-        changes_by_node(run(0, later(0.05), workload="curriculum"), habit, steady_runs(2))
+        changes_by_node(run(0, loss_after(0.05), workload="curriculum"), habit, steady_runs(2))
     ) == {"n0"}
 
 
 def distributed_run(loss: float, *, ranks: bool) -> list[SpeedRecord]:
-    """On three nodes, the first of which becomes slow."""
+    """Simulate a run on three nodes, the first of which becomes slow."""
     r = np.random.default_rng(5)
     records = []
     for at in np.arange(60.0, NOW + 1.0, 60.0).tolist():
@@ -144,7 +150,7 @@ def distributed_run(loss: float, *, ranks: bool) -> list[SpeedRecord]:
     return records
 
 
-def test_ranks_tell_which_of_several_nodes_it_is() -> None:
+def test_ranks_show_which_of_several_nodes_became_slow() -> None:
     slow_nodes = changes_by_node(distributed_run(0.05, ranks=True), steady_runs(3))
     assert set(slow_nodes) == {"n0"}
     assert slow_nodes["n0"].slowness == pytest.approx(0.051, abs=0.012)
@@ -152,7 +158,7 @@ def test_ranks_tell_which_of_several_nodes_it_is() -> None:
     assert changes_by_node(distributed_run(0.0, ranks=True), steady_runs(3)) == {}
 
 
-def test_the_rank_that_recovers_makes_no_other_slow() -> None:
+def test_a_node_that_recovers_does_not_make_another_slow() -> None:
     two = [
         SpeedRecord(
             r.at, r.workload, r.job, {node.name: 4 for node in NODES[:2]}, 1.0,
@@ -164,14 +170,14 @@ def test_the_rank_that_recovers_makes_no_other_slow() -> None:
     assert changes_by_node(two, steady_runs(2)) == {}
 
 
-def test_the_end_of_a_run_leaves_what_it_showed_for_a_while() -> None:
-    ended_run = run(0, later(0.05))
+def test_a_change_still_counts_for_a_while_after_the_run_ended() -> None:
+    ended_run = run(0, loss_after(0.05))
     assert set(changes_by_node(ended_run, steady_runs(), now=NOW + 3600.0)) == {"n0"}
     after = run(0, begin=NOW + 600.0, end=NOW + 3600.0)
     assert changes_by_node(ended_run, after, steady_runs(), now=NOW + 3600.0) == {}
 
 
-def test_a_short_run_that_varies_little_by_chance_is_as_noisy_as_others() -> None:
+def test_a_short_run_is_taken_to_be_as_noisy_as_others() -> None:
     """hopsd keeps 32 records of a run."""
     quiet = [
         replace(r, seconds_per_iteration=1.0 + 0.004 * (i % 2) + 0.035 * (r.at > NOW - 600.0))
@@ -186,8 +192,8 @@ def quieter(record: SpeedRecord) -> list[SpeedRecord]:
 
 
 def test_a_program_that_pauses_for_minutes_names_no_node() -> None:
-    """As one that reads its next file every 25 minutes, slower by 10 % for five; public logs of
-    trainings on H100 do, and else vary by 0.3 % from minute to minute.
+    """The program reads its next file every 25 minutes and is 10 % slower for five. Trainings in
+    public logs of H100 do so, and otherwise vary by 0.3 % from minute to minute.
     """
 
     def pauses(node: int) -> Callable[[float], float]:
@@ -198,9 +204,12 @@ def test_a_program_that_pauses_for_minutes_names_no_node() -> None:
         assert changes_by_node(*pausing, now=now) == {}
 
 
-def test_what_comes_later_is_not_read() -> None:
-    """A series may be asked about any time of it, as benchmarks do."""
-    runs = [run(0, later(0.05), end=NOW + 7200.0), run(0, begin=NOW + 9000.0, end=NOW + 14400.0)]
+def test_records_after_the_time_asked_about_are_ignored() -> None:
+    """A series may be asked about any time that it covers, as benchmarks do."""
+    runs = [
+        run(0, loss_after(0.05), end=NOW + 7200.0),
+        run(0, begin=NOW + 9000.0, end=NOW + 14400.0),
+    ]
     runs += [run(node, end=NOW + 14400.0) for node in range(1, len(NODES))]
     records = HealthRecords(NOW + 14400.0, NODES, tuple(r for records in runs for r in records))
     series = RunSeries(read_columns(records), node_types(NODES))
@@ -209,5 +218,5 @@ def test_what_comes_later_is_not_read() -> None:
     assert find_changes(series, NOW + 14400.0) == {}
 
 
-def test_no_runs_no_changes() -> None:
+def test_without_runs_there_are_no_changes() -> None:
     assert changes_by_node([]) == {}
