@@ -12,9 +12,9 @@ from predict_situations import ROUND, T, job, situation
 
 from hopsd.core.queue.run_time import Expectation
 from hopsd.model.arrays import Floats
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, NodeName
 from hopsd.model.job import JobState, ThroughputTable
-from hopsd.model.rules import Limit
+from hopsd.model.rules import Limit, Rules, ShapeRule
 from hopsd.predict.calibration import Group, Kind
 from hopsd.predict.capacity import Capacity, PlainJob
 from hopsd.predict.limit_share import LimitShares
@@ -77,6 +77,23 @@ def test_fifo_lets_nobody_overtake() -> None:
 def test_a_job_that_fits_no_server_of_a_timetable_has_no_start() -> None:
     jobs = [job("1", 100.0, 8)]
     assert ("1", "start") not in predict("slurm", situation(jobs, (4,)))
+
+
+@pytest.mark.parametrize("policy", ["hops", "hops+", "srtf", "slurm"])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(shape=ShapeRule.NODE),
+        Rules(shape=ShapeRule.EVEN, per_node=8),
+        Rules(nodes=frozenset({NodeName("n0")})),
+    ],
+)
+def test_a_job_that_never_fits_has_no_start_and_delays_nobody(policy: str, rules: Rules) -> None:
+    """It was to start at once, or with the next round, for ever."""
+    jobs = [job("1", 100.0, 8, submit=-10.0, rules=rules), job("2", 100.0, 8, submit=-5.0)]
+    starts = predict(policy, situation(jobs, (4, 4)))
+    assert ("1", "start") not in starts
+    assert starts["2", "start"].low == 1000.0
 
 
 def test_a_preemptive_policy_lets_a_short_job_start_when_the_round_ends() -> None:
