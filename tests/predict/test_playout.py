@@ -220,6 +220,18 @@ def test_samples_tell_no_end_until_a_speed_was_measured() -> None:
     )
 
 
+def test_a_job_is_learnt_from_once_a_round() -> None:
+    """As often as hopsd looks, each prediction of a running job used to be kept until its end."""
+    present = situation([job("1", 1e6, 4, gpus_by_node={"n0": 4})])
+    predictor = Predictor(traits_of("hops"))
+    for look in range(30):
+        now = present.now + 30.0 * look
+        left = ROUND - 30.0 * look % ROUND
+        predictor.all_of(replace(present, now=now, round_left=left))
+    rounds = -(-30 * 30 // int(ROUND))
+    assert len(predictor._open[JobId("1"), Kind.END]) == rounds
+
+
 def test_nothing_known_nothing_said() -> None:
     unknown = job("1", None, 2, gpus_by_node={"n0": 2})
     unknown_situation = situation([unknown])
