@@ -61,8 +61,10 @@ class Arrivals:
         self.counts[_hour(time)] += 1.0
 
     def watch(self, now: float) -> None:
-        """Start watching submissions, or extend the watch until ``now``."""
-        if self.since is None:
+        """Start watching submissions, or extend the watch until ``now``. If the clock was set back
+        to before the watch began, it begins again.
+        """
+        if self.since is None or now < self.since:
             self.since = self._watched_until = now
         while self._watched_until < now:
             until = min(now, (self._watched_until // HOUR_SECONDS + 1.0) * HOUR_SECONDS)
@@ -105,7 +107,7 @@ class Arrivals:
         if watched < MIN_WATCH_SECONDS and not self.by_hour:
             return np.zeros(1), np.zeros(1)
         span = min(WINDOW_SECONDS, watched)
-        recent = sum(time > now - span for time in self._times)
+        recent = sum(now - span < time <= now for time in self._times)
         if not self.by_hour:
             return np.zeros(1), np.full(1, recent / span)
         steps = now + np.arange(0.0, horizon, HOUR_SECONDS)

@@ -488,18 +488,19 @@ class Calibration:
             kept_forecasts
         ):  # those of one job count each time that its remaining, or past, time has doubled
             long = max(distance, forecast.time - kept_forecasts[0].time)
-            forecast.weight_max = min(1.0, (forecast.time - kept_forecasts[-1].time) / long)
+            seconds = max(0.0, forecast.time - kept_forecasts[-1].time)  # clocks may be set back
+            forecast.weight_max = min(1.0, seconds / long)
         if forecast.kind is Kind.END:
             forecast.weigh(1.0)
         else:
             if finest not in self._batches:
-                seconds = forecast.time - self._latest.get(finest, -inf)
+                seconds = max(0.0, forecast.time - self._latest.get(finest, -inf))
                 self._batches[finest] = _Batch(min(1.0, seconds / distance))
                 self._latest[finest] = forecast.time
             self._batches[finest].add(forecast)
             queue = self._queues.get(group, QueueMoment())
-            if forecast.time > queue.time:
-                queue = QueueMoment(forecast.time, forecast.time - queue.time)
+            if forecast.time != queue.time:
+                queue = QueueMoment(forecast.time, max(0.0, forecast.time - queue.time))
             queue.count += 1
             forecast.queue = self._queues[group] = queue
         self._forecast_count += 1
@@ -546,10 +547,11 @@ class Calibration:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore from :meth:`as_dict`; malformed entries are skipped."""
-        for group, ends in dict(state.get("shifts", {})).items():
+        shifts, histories = state.get("shifts"), state.get("outcomes")
+        for group, ends in shifts.items() if isinstance(shifts, Mapping) else ():
             if group in set(Group) and _are_within(ends, -MAX_SHIFT, MAX_SHIFT):
                 self.shifts[Group(group)] = ends[0], ends[1]
-        for name, outcomes in dict(state.get("outcomes", {})).items():
+        for name, outcomes in histories.items() if isinstance(histories, Mapping) else ():
             key = tuple(str(name).split("/"))
             if key[0] in set(PredictedEvent) and isinstance(outcomes, list):
                 history = self._histories.setdefault(key, ClassHistory())

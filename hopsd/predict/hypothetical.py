@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from hopsd.model.ids import GpuType, JobId, UserName, WorkloadName
 from hopsd.model.job import Job, ThroughputTable
 from hopsd.model.plan import Snapshot
+from hopsd.model.rules import ANYWHERE, Rules
 
 ID = JobId("when")
 
@@ -17,7 +18,9 @@ SENSITIVITY = 1.5
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """A hypothetical job, as its comment and time limit declare it."""
+    """A hypothetical job, as its comment and time limit declare it. ``rules``: those of the comment
+    alone.
+    """
 
     user: UserName
     reqs: tuple[int, ...]
@@ -25,6 +28,7 @@ class JobRequest:
     time_limit_seconds: float | None = None
     workload: WorkloadName | None = None
     preemptible: bool = True
+    rules: Rules = ANYWHERE
 
 
 def with_job(
@@ -56,6 +60,7 @@ def with_job(
         samples=request.samples if throughput is not None else None,
         time_limit_seconds=request.time_limit_seconds,
         preemptible=request.preemptible,
+        rules=request.rules,
     )
     user_jobs = {candidate.id for candidate in snapshot.jobs if candidate.user == request.user}
     limits = tuple(

@@ -125,7 +125,8 @@ class Outlook:
         """The thread starts with the first offer."""
         self.policy = policy, priority
         self._predictor = Predictor.of_policy(policy, priority)
-        self._is_restored = False
+        self.is_restored = False
+        """Whether :meth:`restore` was called; before, :meth:`state` lacks what was saved."""
         self._state: Document = self._predictor.as_dict()
         self._latest: dict[JobId, Prediction] = {}
         self._first: dict[tuple[JobId, Kind], Prediction] = {}
@@ -160,7 +161,7 @@ class Outlook:
         """Close this outlook; return one for another policy that continues from its state."""
         self.close()
         outlook = Outlook(policy, priority)
-        if self._is_restored:
+        if self.is_restored:
             outlook.restore(self._state)
         return outlook
 
@@ -192,10 +193,10 @@ class Outlook:
     def restore(self, state: Document | None) -> None:
         """Continue from an earlier :meth:`state`, once."""
         with self._lock:
-            if state and not self._is_restored:
+            is_first, self.is_restored = not self.is_restored, True
+            if state and is_first:
                 self._predictor.restore(state)
                 self._state = state
-            self._is_restored = True
 
     def predict_start(self, request: JobRequest) -> Document | None:
         """Predict when such a job would start if it were submitted now; None if unknown."""

@@ -9,7 +9,7 @@ from statistics import median_low
 
 import numpy as np
 
-from hopsd.core.placement.pools import Pool, Pools, pools_of
+from hopsd.core.placement.pools import Pool, Pools, RunnableFilter, pools_of
 from hopsd.core.queue.priority import ages, mean_count
 from hopsd.core.queue.run_time import Expectation
 from hopsd.core.speed.speed_answer import ASSUMED
@@ -51,8 +51,8 @@ class Situation:
       requested.
     - ``running``: where each job runs. ``gpus_held``: GPUs it runs on. ``rate``: its work per
       second on them.
-    - ``competes``: whether the job may start or move. ``fits_now``: whether idle GPUs could hold it
-      with its smallest count, server by server.
+    - ``competes``: whether the job may start or move; not if no idle cluster could hold it.
+      ``fits_now``: whether idle GPUs could hold it with its smallest count, server by server.
     - ``round_left``: seconds until the round ends. ``bounds``: limits that hold jobs back now or
       later. ``capacity``: known changes in capacity that hops' jobs do not cause.
     """
@@ -118,6 +118,8 @@ def situation_of(
     types = {node.name: node.gpu_type for node in snapshot.nodes}
     age = ages(jobs, snapshot.nodes)
     idle = _Idle(snapshot.nodes)
+    could_run = RunnableFilter(pools)
+    nodes_return = any(gpus > 0 for _, gpus in capacity.changes)
     speeds: dict[object, _Speeds] = {}
     rows = []
     for job in jobs:
@@ -158,7 +160,11 @@ def situation_of(
         started=np.array([bool(job.running) or job.run_seconds > 0.0 for job in jobs], dtype=bool),
         competes=np.array(
             [
-                job.state is JobState.WAITING and (bool(job.running) or rows[i].numbers[0] > 0.0)
+                job.state is JobState.WAITING
+                and (
+                    bool(job.running)
+                    or (rows[i].numbers[0] > 0.0 and (nodes_return or could_run(job)))
+                )
                 for i, job in enumerate(jobs)
             ],
             dtype=bool,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from hopsd.core.submission.comment import parse
 from hopsd.errors import InputError, RefusedError
 from hopsd.model.ids import UserName
+from hopsd.model.rules import Rules, ShapeRule
 from hopsd.predict.hypothetical import JobRequest
 
 Document = dict[str, Any]
@@ -51,13 +53,14 @@ def when(source: StartSource, user: UserName, arguments: Mapping[str, Any]) -> D
     ways = [comment.reqs]
     if len(comment.reqs) > 1:
         ways += [(count,) for count in comment.reqs[: MAX_WAYS - 1]]
+    rules = Rules(
+        shape=comment.shape or ShapeRule.ANY, per_node=comment.per_node, segment=comment.segment
+    )
+    request = JobRequest(
+        user, comment.reqs, comment.samples, limit, comment.workload, comment.preempt, rules
+    )
     starts = [
-        {
-            "reqs": list(reqs),
-            "predicted": source.predict_start(
-                JobRequest(user, reqs, comment.samples, limit, comment.workload, comment.preempt)
-            ),
-        }
+        {"reqs": list(reqs), "predicted": source.predict_start(replace(request, reqs=reqs))}
         for reqs in ways
     ]
     return {

@@ -213,6 +213,9 @@ class Controller:
         except NotLeaderError as refusal:
             mode = "standby"
             self._is_recovered, self._observation, self._result = False, None, None
+            if self.outlook.is_restored:  # from now on, another hopsd learns
+                self.outlook.close()
+                self.outlook = Outlook(*self.outlook.policy)
             sentence = f"standing by: {refusal}"
         except HopsError as failure:
             self._is_recovered = False
@@ -253,6 +256,8 @@ class Controller:
         if mode == "paused":
             if self._is_recovered:  # steps that were begun are still finished
                 self._carry_on()
+            if self.outlook.document is not None:  # jobs no longer start by hops' plans
+                self.outlook = self.outlook.successor(*self.outlook.policy)
             problems.append(self._release_requested())
             self._observation, self._result = self._observe(), None
             problems.append("paused: everything is left to Slurm")
@@ -287,7 +292,10 @@ class Controller:
             self._session_ends.look(jobs, self._idle_jobs.seconds(), now, ending)
         if not 0.0 <= now - self._last_pruning < self._settings.seconds:
             self._store.prune(now, self._config.database.retention_days)
-            self._store.save_predictions(self.outlook.state())
+            if (
+                self.outlook.is_restored
+            ):  # not if started while paused: it would erase what is saved
+                self._store.save_predictions(self.outlook.state())
             self._last_pruning = now
 
     def _count_use(self, observation: Observation) -> None:

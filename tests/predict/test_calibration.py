@@ -256,6 +256,8 @@ def test_the_state_survives_a_restart() -> None:
     [
         {},
         {"shifts": {"start": [7.0, 0.0], "end": "x", "never": [0.1, 0.1]}},
+        {"shifts": None, "outcomes": 3},
+        {"shifts": [1], "outcomes": [[0.0, 1.0]]},
         {
             "outcomes": {
                 "start/1": "x",
@@ -564,6 +566,48 @@ def test_arrivals_just_after_a_restart_follow_the_usual_hour() -> None:
     times, _ = arrivals.draw(now, 7200.0, 5, 200, np.random.default_rng(0))
     assert (times < 3600.0).sum(axis=1).mean() == pytest.approx(33, abs=5)
     assert ((times >= 3600.0) & (times < 7200.0)).sum(axis=1).mean() < 3.0
+
+
+@pytest.mark.parametrize("seconds", [600.0, 3600.0, 7199.0, 7200.0, 7300.0, 5.5 * 86400.0])
+def test_a_clock_that_is_set_back_brings_no_jobs(seconds: float) -> None:
+    """Set back to nearly an hour before the restart, thousands of jobs per hour were expected;
+    to an hour before it, predictions failed.
+    """
+    arrivals = Arrivals()
+    arrivals.restore(a_week(7).as_dict())
+    now = 7 * 86400.0 + 9 * 3600.0
+    arrivals.watch(now)
+    usual = arrivals.per_second(now)
+    for half in (1, 2):
+        arrivals.note(now + 1800.0 * half)
+    later = now + 3600.0 - seconds
+    arrivals.watch(later)
+    times, _ = arrivals.draw(later, 7200.0, 5, 50, np.random.default_rng(0))
+    assert 0.0 < arrivals.per_second(later) <= 1.2 * usual
+    assert np.isfinite(times).any()
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_a_clock_that_is_set_back_spoils_no_interval(kind: Kind) -> None:
+    """Predictions got negative weights, of which one outweighed all others of its class."""
+    key = CLASS if kind is Kind.START else END_CLASS
+    rng = np.random.default_rng(0)
+    calibration = Calibration()
+    kept: list[Forecast] = []
+    now = 1e6
+    for number in range(60):
+        now += 360.0 if number != 30 else -86400.0
+        calibration.begin(now)
+        forecast = Forecast(kind, now, 3.0, 2.0, 4.0)
+        calibration.record(key, forecast, kept)
+        kept = [forecast] if 28 <= number < 32 else []
+        assert forecast.weight >= 0.0
+        assert forecast.move >= 0.0
+        calibration.resolve(forecast, now + unscale(3.0 + rng.normal() / 2))
+    calibration.begin(now + 1e5)
+    result = calibration.interval(key, now + 1e5, EXACT)
+    assert result.low < -0.2
+    assert result.high > 0.2
 
 
 def test_the_prior_contains_every_family() -> None:

@@ -168,6 +168,18 @@ def test_the_answer_to_when_conforms_to_its_schema() -> None:
     assert not is_valid(answer | {"ways": []}, "when")
 
 
+@pytest.mark.parametrize("shape", ["shape=node", "per_node=4"])
+def test_when_keeps_the_shape_that_the_comment_gives(shape: str) -> None:
+    """Two nodes have two GPUs each: four on one of them were to start at once."""
+    predictions = outlook()
+    report = round_report(100.0)
+    nodes = tuple(Node(NodeName(name), T, 2, 2) for name in ("n0", "n1"))
+    predictions.predict(replace(report, snapshot=replace(report.snapshot, nodes=nodes)))
+    for comment, known in (("hops:reqs=4", True), (f"hops:reqs=4;{shape}", False)):
+        (way,) = when(predictions, USER, {"comment": comment})["ways"]
+        assert (way["predicted"] is not None) is known
+
+
 def test_no_prediction_is_more_exact_than_hopsds_observations() -> None:
     """Progress is as old as the last report and reading: in the demo, two of three ends predicted
     "in 20 s, give or take 1 s" were wrong."""

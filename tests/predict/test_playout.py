@@ -12,9 +12,9 @@ from predict_situations import ROUND, T, job, situation
 
 from hopsd.core.queue.run_time import Expectation
 from hopsd.model.arrays import Floats
-from hopsd.model.ids import JobId
+from hopsd.model.ids import JobId, NodeName
 from hopsd.model.job import JobState, ThroughputTable
-from hopsd.model.rules import Limit
+from hopsd.model.rules import Limit, Rules, ShapeRule
 from hopsd.predict.calibration import Group, Kind
 from hopsd.predict.capacity import Capacity, PlainJob
 from hopsd.predict.limit_share import LimitShares
@@ -77,6 +77,23 @@ def test_under_fifo_no_job_overtakes() -> None:
 def test_a_job_that_fits_no_server_of_a_timetable_has_no_start() -> None:
     jobs = [job("1", 100.0, 8)]
     assert ("1", "start") not in predict("slurm", situation(jobs, (4,)))
+
+
+@pytest.mark.parametrize("policy", ["hops", "hops+", "srtf", "slurm"])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(shape=ShapeRule.NODE),
+        Rules(shape=ShapeRule.EVEN, per_node=8),
+        Rules(nodes=frozenset({NodeName("n0")})),
+    ],
+)
+def test_a_job_that_never_fits_has_no_start_and_delays_nobody(policy: str, rules: Rules) -> None:
+    """It was to start at once, or with the next round, for ever."""
+    jobs = [job("1", 100.0, 8, submit=-10.0, rules=rules), job("2", 100.0, 8, submit=-5.0)]
+    starts = predict(policy, situation(jobs, (4, 4)))
+    assert ("1", "start") not in starts
+    assert starts["2", "start"].low == 1000.0
 
 
 def test_a_preemptive_policy_starts_a_short_job_when_the_round_ends() -> None:
@@ -201,6 +218,18 @@ def test_samples_give_no_end_until_a_speed_was_measured() -> None:
     assert situation([replace(new, throughput={T: measured_table})]).sources == (
         RunTimeSource.SAMPLES,
     )
+
+
+def test_a_job_is_learnt_from_once_a_round() -> None:
+    """As often as hopsd looks, each prediction of a running job used to be kept until its end."""
+    present = situation([job("1", 1e6, 4, gpus_by_node={"n0": 4})])
+    predictor = Predictor(traits_of("hops"))
+    for look in range(30):
+        now = present.now + 30.0 * look
+        left = ROUND - 30.0 * look % ROUND
+        predictor.all_of(replace(present, now=now, round_left=left))
+    rounds = -(-30 * 30 // int(ROUND))
+    assert len(predictor._open[JobId("1"), Kind.END]) == rounds
 
 
 def test_nothing_is_predicted_without_knowledge() -> None:

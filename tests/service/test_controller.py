@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -246,6 +247,51 @@ def test_a_pause_keeps_a_half_applied_plan_until_the_resume(rig: Rig) -> None:
     assert "took up an unfinished plan" in rig.controller.tick()
     assert rig.port.job.state is SlurmState.RUNNING
     assert rig.store.unfinished_plan() is None
+
+
+LEARNT = {"past_run_errors": [0.5] * 9}
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_what_predictions_have_learnt_survives_a_restart(rig: Rig, paused: bool) -> None:
+    """A hopsd that was started while paused saved an empty state over it."""
+    rig.store.save_predictions(LEARNT)
+    rig.store.set_paused(paused=paused, operator="root", time=0.0)
+    rig.controller.tick()
+    rig.controller.outlook.close()
+    saved = rig.store.predictions()
+    assert saved is not None
+    assert saved["past_run_errors"] == LEARNT["past_run_errors"]
+
+
+def test_a_leader_continues_with_what_another_has_learnt(rig: Rig) -> None:
+    """It used to save its own state, from before it lost the lead, over that of the other one."""
+    rig.controller.tick()
+    rig.lead.mine = False
+    rig.controller.tick()
+    rig.store.save_predictions(LEARNT)
+    rig.lead.mine = True
+    rig.port.now += 10_000.0
+    rig.controller.tick()
+    rig.controller.outlook.close()
+    saved = rig.store.predictions()
+    assert saved is not None
+    assert saved["past_run_errors"] == LEARNT["past_run_errors"]
+
+
+@pytest.mark.parametrize("mode", ["paused", "standby"])
+def test_a_paused_hopsd_or_one_on_standby_predicts_nothing(rig: Rig, mode: str) -> None:
+    """It went on showing predictions of its last round, as if jobs still started by its plans."""
+    rig.controller.tick()
+    deadline = time.monotonic() + 30.0
+    while rig.controller.outlook.document is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert rig.controller.outlook.document is not None
+    rig.store.set_paused(paused=mode == "paused", operator="root", time=0.0)
+    rig.lead.mine = mode != "standby"
+    rig.controller.tick()
+    assert rig.controller.outlook.document is None
+    assert rig.controller.outlook.row(JOB.id) is None
 
 
 def test_without_the_lead_nothing_is_done_or_shown(rig: Rig) -> None:

@@ -41,6 +41,9 @@ _READ = {
 _SLURM_SECONDS = 10.0
 """Timeout of each of Slurm's estimates."""
 
+_NO_LIMIT = ("UNLIMITED", "INFINITE")
+"""Times that sbatch reads as no limit."""
+
 _TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,9})(?::(\d{1,2}))?(?::(\d{1,2}))?")
 
 
@@ -71,7 +74,8 @@ def when(
     if comment is None:
         raise InputError("give a script with '#SBATCH --comment=hops:...', or --comment")
     limit = limit if limit is not None else script_options.get("time")
-    seconds = None if limit is None else limit_seconds(limit)
+    is_limited = limit is not None and limit.strip().upper() not in _NO_LIMIT
+    seconds = limit_seconds(limit) if limit is not None and is_limited else None
     answer = ask_daemon(path, "when", comment=comment, time_limit_seconds=seconds)
     script_options |= {} if limit is None else {"time": limit}
     _add_slurms_own(answer["ways"], script_options)
@@ -138,6 +142,8 @@ def options(script: str) -> dict[str, str]:
             raise InputError(f"{text}: {error}") from None
         for word, next_word in zip(words, [*words[1:], ""], strict=True):
             name, separator, value = word.partition("=")
+            if len(word) > 2 and word[0] == "-" != word[1]:  # such as -t1:30:00
+                name, separator, value = word[:2], "attached", word[2:]
             if (key := _READ.get(name)) is not None:
                 values[key] = value if separator else next_word
     return values

@@ -90,6 +90,30 @@ def test_options_of_a_script_end_at_its_first_command() -> None:
         options('#SBATCH --comment="hops')
 
 
+def test_a_short_option_may_have_its_value_attached() -> None:
+    assert options("#SBATCH -t1:30:00 -pa,b -N2 -J=x") == {"time": "1:30:00", "partition": "a,b"}
+
+
+@pytest.mark.parametrize("limit", ["UNLIMITED", "infinite"])
+def test_a_script_may_ask_for_no_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sbatch: Path, limit: str
+) -> None:
+    """It was refused, though sbatch accepts it."""
+    request: dict[str, Any] = {}
+
+    def ask(_path: Path, _command: str, **arguments: Any) -> Any:
+        request.update(arguments)
+        document = {"at": 5.0, "arrivals_per_hour": 2.0, "arrivals_by_hour": False}
+        return answer(Source(document), ANN, arguments)
+
+    monkeypatch.setattr(module, "ask_daemon", ask)
+    script = tmp_path / "train.sh"
+    script.write_text(f"#!/bin/bash\n#SBATCH --comment=hops:reqs=1 --time={limit}\n")
+    CliRunner().invoke(when, [str(script)], catch_exceptions=False)
+    assert request["time_limit_seconds"] is None
+    assert f"--time={limit}" in sbatch.read_text()
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("90", 5400), ("90:30", 5430), ("1:30:00", 5400), ("2-12", 216000), ("1-0:30", 88200)],
