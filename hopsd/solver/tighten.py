@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import reduce
 from io import BytesIO
-from itertools import count
+from itertools import compress
 from math import inf
 from time import monotonic
 from typing import Self
@@ -38,7 +38,7 @@ from hopsd.solver.bound.dual_prices import Prices
 from hopsd.solver.bound.knapsack_cuts import Cuts, ServerParts, are_full, factors, patterns
 from hopsd.solver.bound.primal_dual import Packing, approach
 from hopsd.solver.bound.reduced_cost import ColumnCosts, ItemPrices, prices_of_items
-from hopsd.solver.limit_cuts import LimitCutFinder
+from hopsd.solver.job_cuts import JobCutFinder
 from hopsd.solver.search.dive import MAX_COLUMNS, plan_of, promising_columns
 from hopsd.solver.search.primal_dual_dive import dive
 
@@ -74,7 +74,11 @@ _OF_CLIQUE = 6.0
 # two dives lower the bound by less than this share of it, or if the same progress this many times
 # more would not meet the gap.
 _ROUNDS_OF_STEPS, _PER_DIVE, _SLOW, _MORE = 40, 4, 3e-4, 10
-# The number of further dives; the columns' values get random factors within 1 ± this spread.
+# Servers' cuts are those of kinds, which servers share, until a round lowers the bound by less than
+# this share of it; then cuts of jobs join them.
+_SLOW_BY_KINDS = 1.5e-3
+# The number of further dives, at the last prices; the columns' values get random factors within
+# 1 ± this spread. Dives between rounds need none: other prices give other plans, and better ones.
 _OTHER_DIVES, _SPREAD = 8, 0.25
 # The child stops by itself a little before it is killed.
 _TOLD_SHARE = 0.9
@@ -242,16 +246,14 @@ def _rounds_by_steps(
     give_up: float,
     enough: float,
 ) -> Iterator[TightenResult]:
-    relaxation, choice, dives = _PrimalDual(program, prices), None, count()
+    relaxation, choice = _PrimalDual(program, prices), None
     before = inf
 
     def met() -> bool:
         return value >= min(enough, (1 - gap) * relaxation.best.bound)
 
-    def dive() -> Iterator[TightenResult]:
+    def dive(rng: np.random.Generator | None = None) -> Iterator[TightenResult]:
         nonlocal choice, value
-        number = next(dives)
-        rng = np.random.default_rng(number) if number else None
         answer = relaxation.dive_by_steps(give_up, rng)
         if program.scaled_objective(answer) > value:
             choice, value = answer, program.scaled_objective(answer)
@@ -267,10 +269,10 @@ def _rounds_by_steps(
                 break
         if met() or monotonic() > give_up or not relaxation.cut(give_up):
             break
-    for _ in range(_OTHER_DIVES):
+    for number in range(_OTHER_DIVES):
         if met() or monotonic() > give_up:
             break
-        yield from dive()
+        yield from dive(np.random.default_rng(number))
 
 
 @dataclass(slots=True)
@@ -306,7 +308,7 @@ class _Relaxation:
         # The class, the server and the number in the class of every cut.
         self._keys: list[tuple[int, int, int]] = []
         self._price = np.zeros(0)
-        self._finder, self._limit_finder = CliqueFinder(program), LimitCutFinder(program)
+        self._finder, self._job_finders = CliqueFinder(program), [JobCutFinder.of_limits(program)]
         self._unit_cuts: list[UnitCut] = []
         self._simplex = Simplex()
 
@@ -460,11 +462,14 @@ class _Relaxation:
     def _add_cuts(self, give_up: float) -> bool:
         """Add cuts that the LP's solution violates; returns whether there are any."""
         amounts = np.where(self._x >= _IN_CLIQUE, self._x, 0.0)
-        cliques = self._finder.find(self._active, amounts, give_up)
-        cliques += self._limit_finder.find(self._active, self._x, give_up)
-        self._unit_cuts += cliques
+        new = self._finder.find(self._active, amounts, give_up)
+        keys = {cut.key for cut in self._unit_cuts if cut.factor is not None}
+        for finder in self._job_finders:
+            found = finder.find(self._active, self._x, give_up)
+            new += [cut for cut in found if cut.key not in keys]
+        self._unit_cuts += new
         short = self._program.configurations.short_of_more_than_gpus
-        return (short and self._cut_knapsacks(give_up)) or bool(cliques)
+        return (short and self._cut_knapsacks(give_up)) or bool(new)
 
     def _cut_knapsacks(self, give_up: float) -> bool:
         """Add cuts of servers and drop those that no longer bind; returns whether any are new."""
@@ -571,23 +576,32 @@ class _PrimalDual(_Relaxation):
         x, self._active = self._solution(columns), columns
         saddle = approach(self._packing(columns), self._row, x, _STEPS_OF_ROUND, give_up)
         self._last, self._row, self._x = self._prices(saddle.prices), saddle.prices, saddle.x
-        self.best = min(self.best, self._last, key=lambda prices: prices.bound)
+        before, self.best = self.best, min(self.best, self._last, key=lambda prices: prices.bound)
+        is_slow = before.bound - self.best.bound < _SLOW_BY_KINDS * before.bound
+        if self._keys and is_slow and len(self._job_finders) == 1:
+            self._job_finders.append(JobCutFinder.of_servers(self._program))
         return self.best
 
     def cut(self, give_up: float) -> bool:
         """Add cuts that the mean choice violates; returns whether there are any."""
-        first, cliques = len(self._rows.limit), len(self._unit_cuts)
+        first = len(self._rows.limit)
         of_rows, self._price, of_unit_cuts = np.split(
             self._row, [first, first + len(self._cuts.limit)]
         )
+        # Cliques stay, since each is found only once.
+        binding = of_unit_cuts > _POSITIVE * self._scale
+        is_clique = np.array([cut.factor is None for cut in self._unit_cuts], dtype=np.bool_)
+        keep = binding | is_clique
+        of_unit_cuts, self._unit_cuts = of_unit_cuts[keep], list(compress(self._unit_cuts, keep))
+        unit_cuts = len(self._unit_cuts)
         price_of = dict(zip(self._keys, self._price.tolist(), strict=True))
         has_new_cuts = False
         with suppress(SolverError):
             has_new_cuts = self._add_cuts(give_up)
         of_cuts = np.array([price_of.get(key, 0.0) for key in self._keys])
-        of_new_unit_cuts = np.zeros(len(self._unit_cuts) - cliques)
+        of_new_unit_cuts = np.zeros(len(self._unit_cuts) - unit_cuts)
         self._row = np.concatenate([of_rows, of_cuts, of_unit_cuts, of_new_unit_cuts])
-        return has_new_cuts or len(self._unit_cuts) > cliques
+        return has_new_cuts or len(self._unit_cuts) > unit_cuts
 
     def dive_by_steps(self, give_up: float, rng: np.random.Generator | None = None) -> Ints:
         """Return a choice (jobs,) by diving; with ``rng`` each dive makes another choice."""

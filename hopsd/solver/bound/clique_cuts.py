@@ -51,6 +51,12 @@ class UnitCut:
         """What each of ``columns`` counts."""
         return np.ones(len(self.columns)) if self.factor is None else self.factor
 
+    @property
+    def key(self) -> tuple[bytes, bytes, bytes]:
+        """The same for equal cuts, up to rounding errors."""
+        factors = np.round(self.factors, 6)
+        return self.items.tobytes(), self.columns.tobytes(), factors.tobytes()
+
 
 class CliqueFinder:
     """Finds cliques that a solution of the relaxation violates, each only once."""
