@@ -24,7 +24,7 @@ from hops_profiler.timing.events import MAX_EVENTS, EventQueue
 from hops_profiler.timing.gate import StepGate
 from hops_profiler.timing.gradients import KeptGradient
 from hops_profiler.timing.handlers import calls, raised_by_one
-from hops_profiler.timing.inputs import Inputs, is_compiling
+from hops_profiler.timing.inputs import Inputs, is_compiling, is_tracing
 from hops_profiler.timing.inspections import INSPECTION_SECONDS, InspectionPlan
 from hops_profiler.timing.layout import ranks_of_batch, shards
 from hops_profiler.timing.loader import LoaderSizes
@@ -239,9 +239,9 @@ class Hooks:
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if self.is_off or is_compiling():
+            if self.is_off or is_tracing():
                 return original(*args, **kwargs)
-            if self._is_other_thread():
+            if self._thread != get_ident() and self._is_other_thread():
                 self._learners[get_ident()] = True
                 return original(*args, **kwargs)
             if self._numbers:
@@ -344,7 +344,9 @@ class Hooks:
             queue.extend((add_graphless, *place))
 
     def _begin_step(self, optimizer: Any, *_: Any) -> None:
-        if self.is_off or is_compiling() or self._is_other_thread():
+        if self.is_off or is_tracing():
+            return
+        if self._thread != get_ident() and self._is_other_thread():
             return
         queue = self._queue
         self._step_code = sys._getframe(1).f_code
@@ -365,10 +367,10 @@ class Hooks:
         self._queue.extend((abandon, None))
 
     def _end_step(self, optimizer: Any, *_: Any) -> None:
-        if self.is_off or is_compiling():
+        if self.is_off or is_tracing():
             return
         queue = self._queue
-        if self._is_other_thread():
+        if self._thread != get_ident() and self._is_other_thread():
             if self._learners.pop(get_ident(), False):
                 queue.extend((step_elsewhere, self._keys.key(optimizer)))
             return

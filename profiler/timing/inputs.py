@@ -37,6 +37,9 @@ CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 # cannot be compiled, and fullgraph=True would reject the user's code. Absent before PyTorch 2.3.
 is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: False)
 
+# The same for code that only torch.compile traces, not torch.export: half the time of a call.
+is_tracing: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", is_compiling)
+
 
 class Inputs:
     """Inspects calls of modules while ``looking``; ``seconds`` is the cost of this inspection.

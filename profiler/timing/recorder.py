@@ -350,14 +350,14 @@ class Recorder:
         if not self._may_begin_regular(int(reads)):
             return 0
         methods = _REGULAR if reads else _REGULAR_WITHOUT_LOADER
-        end, length, leader = position, 2 * len(methods), self._leader
-        while events[end : end + length : 2] == methods and events[end + length - 1] == leader:
-            end += length
-        if end == position:
+        length, leader = 2 * len(methods), self._leader
+        count = _count_repetitions(events, position, methods, leader)
+        if not count:
             return 0
+        end = position + count * length
         columns = [events[position + part : end : length] for part in range(1, length, 2)]
         *fetches, begins, ends, _, steps, _ = columns
-        iteration_ends, count = [self._phases.boundary, *steps], len(steps)
+        iteration_ends = [self._phases.boundary, *steps]
         counter, seconds = self.sample_counter, dict.fromkeys(PHASES, [0.0] * count)
         if reads:
             asks, arrivals, sizes = fetches
@@ -581,6 +581,25 @@ _REGULAR = [
     Recorder.add_batch,
     *_REGULAR_WITHOUT_LOADER[1:],
 ]
+
+
+def _count_repetitions(
+    events: list[Any], position: int, methods: list[Any], leader: int | None
+) -> int:
+    """Count how often ``methods`` follow each other in ``events`` from ``position`` on, each time
+    with ``leader`` as the last argument.
+    """
+    length = 2 * len(methods)
+    count = (len(events) - position) // length
+    end = position + count * length
+    is_whole = events[position:end:2] == methods * count
+    if is_whole and events[position + length - 1 : end : length] == [leader] * count:
+        return count  # usually all do: one comparison is faster than one for each iteration
+    count, end = 0, position
+    while events[end : end + length : 2] == methods and events[end + length - 1] == leader:
+        count, end = count + 1, end + length
+    return count
+
 
 REGULAR_BEGINS = (Recorder.begin_data, Recorder.number)
 """Methods that begin a regular iteration."""

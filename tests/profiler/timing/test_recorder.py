@@ -11,7 +11,7 @@ from hops_profiler.timing.forgotten import ForgottenGraphs
 from hops_profiler.timing.inspections import InspectionPlan
 from hops_profiler.timing.pauses import DOUBT, EVALUATION, ROLLOUT, Pauses
 from hops_profiler.timing.recorder import STEPS_TO_NEW_LEADER, Recorder
-from hops_profiler.timing.series import Series
+from hops_profiler.timing.series import Histogram
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -284,8 +284,9 @@ def _state(recorder: Recorder) -> dict[str, Any]:
     }
     for name in ("counts", "sample_counter", "_phases", "_device_times", "_warmup"):
         del state[name]
-    for name in ("iteration", "phases", "on_device", "took"):
+    for name in ("iteration", "phases", "data", "backward", "on_device", "took"):
         del state[name]
+    del state["backward_on_device"]
     return state
 
 
@@ -338,8 +339,8 @@ def test_whatever_is_said_no_time_is_lost_or_counted_twice(
 
 
 @given(st.lists(st.floats(1e-5, 1e3), min_size=1, max_size=200))
-def test_a_series_keeps_mean_deviation_and_quantiles(values: list[float]) -> None:
-    series = Series()
+def test_a_histogram_keeps_mean_deviation_and_quantiles(values: list[float]) -> None:
+    series = Histogram()
     for value in values:
         series.add(value)
     mean = sum(values) / len(values)
@@ -353,8 +354,8 @@ def test_a_series_keeps_mean_deviation_and_quantiles(values: list[float]) -> Non
     assert sum(series.bins.values()) == len(values)
 
 
-def test_a_series_does_not_grow() -> None:
-    series = Series()
+def test_a_histogram_does_not_grow() -> None:
+    series = Histogram()
     for i in range(-40, 40):
         series.add(10.0 ** (i / 8))
     assert len(series.bins) <= 1 + 24 * 11
