@@ -262,7 +262,7 @@ class Hooks:
             finally:
                 extend((leave, perf_counter()))
                 if watches:
-                    self._gradient.note()
+                    self._note_gradient()
                 if queue.immediate:
                     if queue.flush():
                         self._end_iteration()
@@ -277,6 +277,12 @@ class Hooks:
         except Exception as error:
             self._fail(error)
             return False
+
+    def _note_gradient(self) -> None:
+        try:
+            self._gradient.note()
+        except Exception as error:
+            self._fail(error)
 
     def _note_loss(self, roots: Any) -> None:
         """Note what the ``roots`` of a backward pass show directly, if no loader is read."""

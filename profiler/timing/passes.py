@@ -69,6 +69,8 @@ class Call:
       call. Both are None if unknown.
     - ``passes_back``: an input that is no parameter requires a gradient. ``depends``: an input is
       the result of a graph.
+    - ``is_words``: the only input is a vector of integers, and no layer shows whether they are one
+      text.
     - Of the first input, ``is_made``: another call returned it; ``is_index``: it has integers;
       ``is_text``: it is a vector of integers or a single one; ``source``: its address in memory;
       ``storage``: the identity of its storage; ``content``: a checksum of its first values. The
@@ -86,6 +88,7 @@ class Call:
             "is_index",
             "is_made",
             "is_text",
+            "is_words",
             "lengths",
         ),
         *("module", "nodes"),
@@ -104,7 +107,7 @@ class Call:
         self.width: tuple[int, ...] = ()
         self.since: int | None = None
         self.unclear = self.passes_back = self.depends = self.is_made = self.is_index = False
-        self.is_text = False
+        self.is_text = self.is_words = False
         self.features: set[int] = set()
         self.lengths: set[int] = set()
         self.nodes: set[int] | None = None

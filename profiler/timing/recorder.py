@@ -122,11 +122,17 @@ class Recorder:
     def samples_are_unknown(self) -> bool:
         """True if the samples that the iterations trained on cannot be counted (yet)."""
         counter = self.sample_counter
-        return counter.unclear or counter.is_vague(self.counts.iterations, self.samples)
+        if counter.unclear or counter.reuses_batches:
+            return True
+        return counter.is_vague(self.counts.iterations, self.samples)
 
     @property
     def time_is_unknown(self) -> bool:
-        """True if time excluded as evaluations may be part of the training, or the reverse."""
+        """True if time excluded as evaluations may be part of the training, or the reverse, or if
+        backward passes end the iterations and may accumulate a gradient.
+        """
+        if self._leader == _BACKWARD and self._accumulation.is_unseen:
+            return True
         doubtful_seconds = self._pauses.doubtful_seconds + self._graphs.doubtful_seconds
         return doubtful_seconds > MAX_DOUBTFUL_SHARE * self.counts.iteration.sum
 
@@ -369,6 +375,7 @@ class Recorder:
             arrivals, last = iteration_ends, counter.expected_samples
             samples = last * count
         counter.reads = reads
+        counter.count_reuses(reads=reads, iterations=count)
         seconds["forward"] = spans(arrivals, begins)
         seconds["backward"] = spans(begins, ends)
         seconds["update"] = spans(ends, steps)

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 MAX_SAMPLES_ERROR = 0.05
 """Maximum relative error (two standard deviations) of the samples if they vary."""
 
+MIN_REUSES = 3
+"""Number of batches that were read after several steps on the one before, which shows a habit."""
+
 _NO_PASSES = 0, 0.0
 """Number of backward passes, and the samples that inspection showed for them."""
 
@@ -78,6 +81,10 @@ class SampleCounter:
         self._leading_step: tuple[int, Step] | None = None
         self._turns = 1.0
         self._knows_turns = self.needs_next = False
+        self._has_lone_step = False  # an inspected iteration had no other optimizer's step
+        # Iterations that read, and those of them before which a batch was trained on repeatedly.
+        self._reading_iterations = self._reuses = 0
+        self._repeats_batch = False  # the last iteration read nothing
         self._skips = False  # the last inspected iteration skipped batches
         self._prefetch: int | None = None  # samples of a batch read for the next iteration
         self.begin_iteration()
@@ -113,6 +120,14 @@ class SampleCounter:
     def shown_by_loss(self) -> bool:
         """True if samples vary and are shown by no loader, but by the first axis of each loss."""
         return self.varies and not self.reads and self._loss.is_known
+
+    @property
+    def reuses_batches(self) -> bool:
+        """True if several steps follow each batch that is read, none of which takes only a part:
+        they may train on the batch again, or on what a model made beside it.
+        """
+        is_usual = 2 * self._reuses >= self._reading_iterations
+        return self._reuses >= MIN_REUSES and is_usual and self.factor == 1
 
     def is_vague(self, iterations: int, counted: float) -> bool:
         """True if the samples of ``iterations`` vary so much that the inspected ones do not show
@@ -194,8 +209,9 @@ class SampleCounter:
     def _sum_of_batches(self) -> int:
         """Samples of the passes since the last step.
 
-        Passes begun by one place in the code accumulate a gradient, so their samples add up. Passes
-        of several places are terms of a loss. They are over the same samples if they take the same
+        Passes begun by one place in the code accumulate a gradient, so their samples add up, but
+        equal rows in two of them may be several draws for the same samples. Passes of several
+        places are terms of a loss. They are over the same samples if they take the same
         memory. They add no samples if they take a model's results beside real samples, or points
         between both, or train only their input. In other cases it is unclear whether the samples
         are the same if there are equally many. Passes of several stages of a model are over the
@@ -209,6 +225,7 @@ class SampleCounter:
         if len(stages) > 1 and all(stages) and are_apart:
             return max(stages.values())
         places: dict[Any, int] = {}  # by place in the code: samples of its passes
+        contents: set[tuple[Any, frozenset[int]]] = set()
         sources: set[tuple[int, int]] = set()
         total = made = 0
         if self.fetches:
@@ -227,6 +244,9 @@ class SampleCounter:
                 if known or (made and batch.wants_gradient):
                     continue
                 self._mixes_sizes |= samples in others
+            content = batch.place, frozenset(batch.contents or ())
+            self._mixes_sizes |= samples > 1 and content[1] != set() and content in contents
+            contents.add(content)
             places[batch.place] = places.get(batch.place, 0) + samples
             sources |= batch.sources
             total += samples
@@ -291,6 +311,7 @@ class SampleCounter:
         if self.has_inspection and not self._misses_pass:
             self._learn_input(iterations, earlier)
         self.reads = self.fetches > 0
+        self.count_reuses(reads=self.reads)
         if not self.fetches:
             is_seen = self.has_inspection and not self._misses_pass
             samples = (is_seen and self._input) or self.expected_samples
@@ -306,6 +327,13 @@ class SampleCounter:
             self._compare_with_input()
         samples = self.samples / self.share * self.factor
         return samples, min(passes, self.fetches / self.share)
+
+    def count_reuses(self, *, reads: bool, iterations: int = 1) -> None:
+        """Count iterations that end: each of ``iterations`` ``reads`` a batch, or none does."""
+        if reads:
+            self._reading_iterations += iterations
+            self._reuses += self._repeats_batch
+        self._repeats_batch = not reads and self._reading_iterations > 0
 
     def _learn_input(self, iterations: int, earlier: int) -> None:
         # The leading optimizer's pass may not involve a model, such as a temperature's. If an
@@ -336,14 +364,16 @@ class SampleCounter:
         steps, self._steps = self._steps, []
         before, self._leading_step = self._leading_step, (earlier, steps[-1]) if steps else None
         if len(steps) < 2:
+            self._has_lone_step = True
+            self._mixes_sizes |= self._turns != 1.0
             return self._turns
         if before is None or before[0] != earlier - 1:
             self.needs_next = not self._knows_turns
             return self._turns
         self.needs_next, self._knows_turns = False, True
         number = turns([before[1], *steps[:-1]])
-        if number is None:
-            self._mixes_sizes = True
+        if number is None or (number != 1.0 and self._has_lone_step):
+            self._mixes_sizes = True  # the turns differ between iterations
         elif number != self._turns:
             ratio, self._turns = number / self._turns, number
             self._warmup.scale_samples(ratio)

@@ -48,6 +48,7 @@ SEVERAL_CALLS = {
     "stacked_steps_of_games": 5 * BATCH,
     "accumulated": 2 * BATCH,
     "accumulated_by_hand": 2 * BATCH,
+    "cleared_by_hand": 2 * BATCH,
     "attention_over_a_vector": 1,
     "equation_without_its_value": 5 * BATCH + 3,
     "gradients_kept_elsewhere": 2 * BATCH,
@@ -64,7 +65,9 @@ UNKNOWN = [
     *("words_drawn_one_by_one", "models_in_one", "attention_over_both_axes"),
     *("weights_over_the_first_axis", "steps_of_an_acting_cell", "functions_and_points"),
     *("words_and_their_places", "molecules_and_their_atoms", "critic_more_often"),
+    *("text_in_a_vector", "text_of_a_loader", "passes_over_copies"),
 ]
+UNKNOWN_OF_SEVERAL_STEPS = {"critic_steps_on_one_batch": 5 * STEPS, "learners_in_short_turns": 60}
 BY_LOADER = {
     "packed_texts": BATCH,
     "time_first": BATCH,
@@ -77,7 +80,8 @@ EVALUATIONS = {"sampling": 2, "sampling_without_loader": 2, "trials_of_an_actor"
 ROLLOUTS = ["rollouts", "rollouts_without_loader", "rollouts_after_random_steps"]
 SELF_PLAY_SECONDS = 50 * 0.002
 ALL = [
-    *(*BY_MODEL, *TURNS, *SEVERAL_CALLS, *UNKNOWN, *BY_LOADER, *EVALUATIONS, *ROLLOUTS),
+    *(*BY_MODEL, *TURNS, *SEVERAL_CALLS, *BY_LOADER, *EVALUATIONS, *ROLLOUTS),
+    *(*UNKNOWN, *UNKNOWN_OF_SEVERAL_STEPS),
     *(
         "episodes",
         "episodes_in_passes",
@@ -204,6 +208,14 @@ def test_samples_are_unknown_where_a_model_s_calls_do_not_show_them(runs: Runs, 
     losses, report = runs[kind]
     assert report["iterations"] == STEPS <= len(losses)
     assert (report["samples"], report["timed"]["samples"], report["samples_from"]) == (0, 0, "")
+
+
+@pytest.mark.parametrize(("kind", "iterations"), UNKNOWN_OF_SEVERAL_STEPS.items())
+def test_samples_are_unknown_if_iterations_do_not_show_which_steps_share_them(
+    runs: Runs, kind: str, iterations: int
+) -> None:
+    _, report = runs[kind]
+    assert (report["iterations"], report["samples"], report["samples_from"]) == (iterations, 0, "")
 
 
 @pytest.mark.long
