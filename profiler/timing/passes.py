@@ -146,7 +146,8 @@ class Batch:
       several times with more rows.
     - ``is_stage``: gradients come from another stage, or go to one. ``wants_gradient``: the input
       of a call requires a gradient.
-    - ``graphless``: rows of the calls without a graph before the pass.
+    - ``graphless``: rows of the calls without a graph before the pass. ``unused_rows``: total of
+      the calls with a graph that did not lead to it, such as those before `autograd.grad`.
     - ``sources``: memory of the calls' first inputs. ``contents``: checksums of it, None if it is
       on a GPU. ``is_made``: all inputs come from other calls.
     - ``parameters``: the first parameter that each called module trains. ``widths``: their shapes.
@@ -168,6 +169,7 @@ class Batch:
     ) -> None:
         self.rows = self.outputs = self.samples = 0
         self.unclear, self.is_stage, self.graphless = adds_terms, is_stage, graphless
+        self.unused_rows = 0
         self.loss_rows = _first_axis(terms)
         self.axes: set[int] = set()
         self._features: set[int] = set()
@@ -446,15 +448,14 @@ class Calls:
         if nodes is not None:
             only = len(in_graph) == len(set(by_node.values())) and not graphless
             adds_terms, parts = self._parts(in_graph, terms, only=only)
-        others = (
-            [] if nodes is None else [c.rows for c in self._last if c not in in_graph and c.nodes]
-        )
+        unused = [call.rows for call in self._last if call not in in_graph and call.nodes]
+        others = [] if nodes is None else unused
         self._without_nodes.clear()
         self._last.clear()
         in_numbers = {node for call in in_graph for node in call.nodes or ()}
         for node in in_numbers:
             by_node.pop(node, None)
-        return Batch(
+        batch = Batch(
             calls,
             terms.values(),
             selects=_selects(terms, in_numbers),
@@ -464,6 +465,8 @@ class Calls:
             graphless=graphless,
             others=[*others, *graphless] if nodes is not None else (),
         )
+        batch.unused_rows = sum(others)
+        return batch
 
     def _parts(
         self, calls: Collection[Call], terms: Mapping[Any, set[tuple[int, ...]]], *, only: bool

@@ -256,7 +256,7 @@ class Recorder:
         if "backward" in self._phases.open:
             return
         self._leader_is_new = False
-        self.sample_counter.inspect(batch)
+        self.sample_counter.inspect(batch, in_step=self.in_phase)
         self._pauses.add(batch.samples, batch.graphless)
 
     def clear_gradients(self, parameters: set[int]) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
         samples: int
         rows: int
+        unused_rows: int
         outputs: int
         loss_rows: int
         axes: set[int]
@@ -94,7 +95,7 @@ class SampleCounter:
         self._smallest = 0  # samples of the smallest batch read
         self.has_inspection = False
         self._loader_is_empty = self._mixes_sizes = False
-        self._rows = self._outputs = 0
+        self._rows = self._unused_rows = self._outputs = 0
         self._earlier_samples = 0.0  # of passes that led to other optimizers' steps
         self._earlier_steps = 0  # steps of other optimizers that had their own passes
         self._passes = self._switches = 0
@@ -172,11 +173,14 @@ class SampleCounter:
         """Note that a loader was asked for a batch but had none left."""
         self._loader_is_empty = True
 
-    def inspect(self, batch: Batch) -> None:
-        """Note the inspected ``batch`` of the backward pass that begins."""
+    def inspect(self, batch: Batch, *, in_step: bool = False) -> None:
+        """Note the inspected ``batch`` of the backward pass that begins; ``in_step``: see
+        :meth:`add_pass`.
+        """
         self.has_inspection = True
         self._mixes_sizes |= batch.unclear
         self._rows += batch.rows
+        self._unused_rows += batch.unused_rows
         self._outputs += batch.outputs
         self._axes |= batch.axes
         self._read_axes |= batch.read_axes
@@ -186,6 +190,7 @@ class SampleCounter:
         self._repeats_rows |= batch.repeats_rows
         self._mixes_sizes |= self._adds_calls and self._repeats_rows
         before = self._sum_of_batches()
+        self._mixes_sizes |= not (in_step or self.fetches) and self._repeats(batch)
         self._step_batches.append(batch)
         self._pass_input = self._sum_of_batches() - before
         self._loss.learn(self._passes, self._pass_input, batch.loss_rows)
@@ -206,12 +211,21 @@ class SampleCounter:
             self._new_passes = self._new_passes[0] - dropped, self._sum_of_batches()
             self._loss.give_up()
 
+    def _repeats(self, batch: Batch) -> bool:
+        """Whether an earlier pass of the same place had equal rows: they may be draws of the same
+        samples, or accumulate a gradient. Single rows, such as a game's states, may recur.
+        """
+        return batch.samples > 1 and any(
+            bool(batch.contents) and batch.contents == other.contents
+            for other in self._step_batches
+            if other.place == batch.place
+        )
+
     def _sum_of_batches(self) -> int:
         """Samples of the passes since the last step.
 
-        Passes begun by one place in the code accumulate a gradient, so their samples add up, but
-        equal rows in two of them may be several draws for the same samples. Passes of several
-        places are terms of a loss. They are over the same samples if they take the same
+        Passes begun by one place in the code accumulate a gradient, so their samples add up. Passes
+        of several places are terms of a loss. They are over the same samples if they take the same
         memory. They add no samples if they take a model's results beside real samples, or points
         between both, or train only their input. In other cases it is unclear whether the samples
         are the same if there are equally many. Passes of several stages of a model are over the
@@ -225,7 +239,6 @@ class SampleCounter:
         if len(stages) > 1 and all(stages) and are_apart:
             return max(stages.values())
         places: dict[Any, int] = {}  # by place in the code: samples of its passes
-        contents: set[tuple[Any, frozenset[int]]] = set()
         sources: set[tuple[int, int]] = set()
         total = made = 0
         if self.fetches:
@@ -244,9 +257,6 @@ class SampleCounter:
                 if known or (made and batch.wants_gradient):
                     continue
                 self._mixes_sizes |= samples in others
-            content = batch.place, frozenset(batch.contents or ())
-            self._mixes_sizes |= samples > 1 and content[1] != set() and content in contents
-            contents.add(content)
             places[batch.place] = places.get(batch.place, 0) + samples
             sources |= batch.sources
             total += samples
@@ -399,7 +409,8 @@ class SampleCounter:
     def _compare_with_input(self) -> None:
         """Set the ratio of samples trained on to samples read, once two inspections agree on it.
 
-        A loader may yield the rows of several steps at a time (the model takes 1/k of them), or
+        A loader may yield the rows of several steps at a time (the model takes 1/k of them in all
+        its calls, also in those that lead to no pass), or
         batches that its data set made (the model takes k for each "sample"). Any other difference
         is one of layout: packed texts, patches, nodes of graphs.
         """
@@ -408,7 +419,8 @@ class SampleCounter:
         factor = 1.0
         # A second axis as long as the batch is the batch axis: the first axis is time.
         if given_rows > passes and read and read / self.fetches not in self._axes:
-            is_part = read % given_rows == 0 and self._rows < read
+            is_part = read % given_rows == 0 and self._rows > 0
+            is_part = is_part and self._rows + self._unused_rows < read
             # A pass over a whole batch is not over a slice; other passes use the other batches.
             is_part = is_part and given_rows < passes * self._smallest / self.share
             independent = self._rows == self._outputs == given_rows

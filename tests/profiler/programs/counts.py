@@ -1453,6 +1453,26 @@ def learners_in_short_turns():
                 train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
 
 
+def adapted_by_gradients_alone():
+    """Half of a batch is to adapt with, by `autograd.grad`; the other half goes backward."""
+    model, optimizer = model_and_optimizer()
+    for batch in DataLoader(torch.randn(2 * STEPS * BATCH, 6), batch_size=2 * BATCH):
+        loss = model(batch[:BATCH]).pow(2).mean()
+        slopes = torch.autograd.grad(loss, list(model.parameters()))
+        length = sum(slope.norm() for slope in slopes)
+        train(length * model(batch[BATCH:]).pow(2).mean(), optimizer)
+
+
+def layers_without_modules():
+    """As `adapted_by_gradients_alone`, but only the loss is a module."""
+    weights = torch.randn(6, 1, requires_grad=True)
+    optimizer, loss = torch.optim.SGD([weights], lr=0.01), torch.nn.MSELoss()
+    for batch in DataLoader(torch.randn(2 * STEPS * BATCH, 6), batch_size=2 * BATCH):
+        one, other = batch[:BATCH], batch[BATCH:]
+        (slope,) = torch.autograd.grad(loss(one @ weights, one[:, :1]), weights)
+        train(loss(other @ (weights - 0.1 * slope), other[:, :1]), optimizer)
+
+
 for name in sys.argv[1:]:
     sys.stdout.flush()
     child = os.fork()

@@ -75,6 +75,8 @@ BY_LOADER = {
     "two_levels": 2 * BATCH,
     "rotations_of_an_image": 1,
     "two_batches_of_a_loader": 2 * BATCH,
+    "adapted_by_gradients_alone": 2 * BATCH,
+    "layers_without_modules": 2 * BATCH,
 }
 EVALUATIONS = {"sampling": 2, "sampling_without_loader": 2, "trials_of_an_actor": 4}
 ROLLOUTS = ["rollouts", "rollouts_without_loader", "rollouts_after_random_steps"]

@@ -415,7 +415,7 @@ class Batch:
     def __init__(
         self, rows: int, outputs: int, axes: set[int], *, samples: int = 0, unclear: bool = False
     ) -> None:
-        self.rows, self.outputs, self.axes = rows, outputs, axes
+        self.rows, self.outputs, self.axes, self.unused_rows = rows, outputs, axes, 0
         self.samples, self.unclear = samples, unclear
         self.loss_rows = samples
         self.sources: set[tuple[int, int]] = set()
