@@ -534,7 +534,9 @@ class Recorder:
             is_early |= self._early_evaluations >= MIN_EARLY_EVALUATIONS
             if self._pauses.judge(iterations, is_early=is_early) == ROLLOUT:
                 self._evaluations = usual
-        regular = iterations > 0 and self._regular.vote(self._passes, fetches, self._evaluations)
+        is_usual_read = fetches == 1 and self.sample_counter.reads_rarely
+        votes = self._passes, 0 if is_usual_read else fetches, self._evaluations
+        regular = iterations > 0 and self._regular.vote(*votes)
         if regular and (learners == 1 or fetches):
             self._regular.learn(self._passes, samples, batches)
         return regular

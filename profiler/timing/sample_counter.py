@@ -86,6 +86,9 @@ class SampleCounter:
         # Iterations that read, and those of them before which a batch was trained on repeatedly.
         self._reading_iterations = self._reuses = 0
         self._repeats_batch = False  # the last iteration read nothing
+        self._takes_others = False  # its rows were others than those of the iteration before
+        # Iterations before the last inspected one, and the contents that it trained on.
+        self._last_contents: tuple[int, set[int]] = -1, set()
         self._skips = False  # the last inspected iteration skipped batches
         self._prefetch: int | None = None  # samples of a batch read for the next iteration
         self.begin_iteration()
@@ -102,6 +105,7 @@ class SampleCounter:
         self._misses_pass = False
         self._step_batches: list[Batch] = []  # of passes since the last step
         self._steps: list[Step] = []  # inspected steps since the iteration began
+        self._contents: set[int] = set()
         self._axes: set[int] = set()
         self._read_axes: set[int] = set()
         self._new_passes: tuple[int, float] = _NO_PASSES  # since the last step
@@ -124,11 +128,15 @@ class SampleCounter:
 
     @property
     def reuses_batches(self) -> bool:
-        """True if several steps follow each batch that is read, none of which takes only a part:
-        they may train on the batch again, or on what a model made beside it.
+        """True if several steps follow each batch that is read, and do not take a part each: they
+        may train on the batch again, or on what a model made beside it.
         """
-        is_usual = 2 * self._reuses >= self._reading_iterations
-        return self._reuses >= MIN_REUSES and is_usual and self.factor == 1
+        return self.reads_rarely and self.factor == 1 and not self._takes_others
+
+    @property
+    def reads_rarely(self) -> bool:
+        """True if several steps usually follow each batch that is read."""
+        return self._reuses >= MIN_REUSES and 2 * self._reuses >= self._reading_iterations
 
     def is_vague(self, iterations: int, counted: float) -> bool:
         """True if the samples of ``iterations`` vary so much that the inspected ones do not show
@@ -180,6 +188,7 @@ class SampleCounter:
         self.has_inspection = True
         self._mixes_sizes |= batch.unclear
         self._rows += batch.rows
+        self._contents |= batch.contents or set()
         self._unused_rows += batch.unused_rows
         self._outputs += batch.outputs
         self._axes |= batch.axes
@@ -322,6 +331,8 @@ class SampleCounter:
             self._learn_input(iterations, earlier)
         self.reads = self.fetches > 0
         self.count_reuses(reads=self.reads)
+        if self.has_inspection:
+            self._compare_contents(earlier)
         if not self.fetches:
             is_seen = self.has_inspection and not self._misses_pass
             samples = (is_seen and self._input) or self.expected_samples
@@ -344,6 +355,15 @@ class SampleCounter:
             self._reading_iterations += iterations
             self._reuses += self._repeats_batch
         self._repeats_batch = not reads and self._reading_iterations > 0
+
+    def _compare_contents(self, earlier: int) -> None:
+        """Note whether the iteration after ``earlier`` others, which read no batch, trained on
+        other rows than the one before: on another part of the batch, such as its texts' next words.
+        """
+        before, contents = self._last_contents
+        if not self.fetches and before == earlier - 1 and contents and self._contents:
+            self._takes_others = not contents & self._contents
+        self._last_contents = earlier, self._contents
 
     def _learn_input(self, iterations: int, earlier: int) -> None:
         # The leading optimizer's pass may not involve a model, such as a temperature's. If an

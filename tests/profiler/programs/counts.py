@@ -1473,6 +1473,14 @@ def layers_without_modules():
         train(loss(other @ (weights - 0.1 * slope), other[:, :1]), optimizer)
 
 
+def segments_of_what_is_read():
+    """A step for each of four segments of the texts that are read."""
+    model, optimizer = model_and_optimizer()
+    for batch in DataLoader(torch.randn(STEPS // 4 * BATCH, 4, 6), batch_size=BATCH):
+        for segment in batch.unbind(1):
+            train(model(segment).pow(2).mean(), optimizer)
+
+
 for name in sys.argv[1:]:
     sys.stdout.flush()
     child = os.fork()
