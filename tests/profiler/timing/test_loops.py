@@ -18,6 +18,7 @@ import torch
 from hops_profiler.timing import events, graphless, hooks, inspections
 from hops_profiler.timing import session as session_module
 from hops_profiler.timing.batch import samples_given, samples_of
+from hops_profiler.timing.gradients import KeptGradient
 from hops_profiler.timing.recorder import Recorder
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
@@ -279,6 +280,20 @@ def test_steps_that_no_hook_sees_are_counted_by_passes() -> None:
     # On a busy machine the updates, which build no graph, can take long enough for an evaluation.
     assert 9 <= timed_iterations <= 18
     assert timed_samples == 8 * timed_iterations
+
+
+def test_a_gradient_cleared_through_its_data_is_not_kept() -> None:
+    kept_gradient = KeptGradient()
+    weights = nn.Parameter(torch.ones(FEATURES))
+    kept = []
+    for step in range(4):
+        loss = (weights * (step + 1)).sum()
+        kept.append(kept_gradient.is_kept(loss))
+        loss.backward()
+        kept_gradient.note()
+        if step % 2 and weights.grad is not None:
+            weights.grad.data.zero_()
+    assert kept == [False, True, False, True]
 
 
 def test_a_loader_knows_how_many_samples_it_read() -> None:

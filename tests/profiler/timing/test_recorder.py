@@ -566,6 +566,20 @@ def test_stages_of_a_model_on_one_rank_are_over_the_same_samples() -> None:
     assert loop.recorder.samples == 6 * 8
 
 
+@pytest.mark.parametrize("cleared", [True, False])
+def test_time_is_unknown_if_passes_end_iterations_and_no_gradient_was_seen_cleared(
+    cleared: bool,
+) -> None:
+    """As on a GPU with `grad.data.zero_()`: the passes may accumulate a gradient."""
+    loop = Loop()
+    for number in range(50):
+        loop.fetch()
+        loop.recorder.keep_gradients(number > 0 and not cleared)
+        loop.phase("backward", 0.3)
+    assert loop.recorder.counts.iterations == 50
+    assert loop.recorder.time_is_unknown != cleared
+
+
 def test_the_first_step_of_a_gan_is_over_a_whole_batch() -> None:
     """The generator's step ends the first iteration, before the discriminator's pass."""
     loop = Loop()
