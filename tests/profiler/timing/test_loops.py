@@ -296,6 +296,20 @@ def test_a_gradient_cleared_through_its_data_is_not_kept() -> None:
     assert kept == [False, True, False, True]
 
 
+def test_a_gradient_that_no_pass_changes_is_not_kept() -> None:
+    """It is that of another model, which is trained no more."""
+    kept_gradient, kept = KeptGradient(), []
+    weights = [nn.Parameter(torch.ones(FEATURES)) for _ in range(2)]
+    for step in range(6):
+        parameter = weights[step > 1]
+        kept.append(kept_gradient.is_kept(parameter.sum()))
+        parameter.sum().backward()
+        kept_gradient.note()
+        if step > 1:
+            parameter.grad = None
+    assert kept == [False, True, True, False, False, False]
+
+
 def test_a_loader_knows_how_many_samples_it_read() -> None:
     """Collation does not matter: here, the batch axis is the second one."""
 
