@@ -23,6 +23,11 @@ class Accumulation:
         """True if gradients were cleared once; the next time shows whether the steps are alike."""
         return self._last > 0 and self._begun < self._last
 
+    @property
+    def is_unseen(self) -> bool:
+        """True if all passes so far added to one gradient: where it is cleared was not seen."""
+        return self._last == 0 and self._begun > 1
+
     def begin_pass(self, *, keeps: bool) -> None:
         """Begin a pass; ``keeps`` says whether it adds to the gradients of the previous one."""
         if keeps:

@@ -37,7 +37,8 @@ def basics(
     if world == 1:
         wait = 0.0
     elif wait is None:
-        wait = max(0.0, backward - parts["backward"].quantile(NO_WAIT_SHARE))
+        times = counts.backward_on_device if device else counts.backward
+        wait = max(0.0, backward - times.quantile(NO_WAIT_SHARE))
     wait = min(wait, backward)
     return {
         "clock": "cuda" if device else "cpu",

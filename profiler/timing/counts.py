@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hops_profiler.timing.series import Series
+from operator import sub
+
+from hops_profiler.timing.series import Histogram, Series
 
 WARMUP = 3
 """First iterations, counted but not timed while allocators, autotuning and compilers settle."""
@@ -16,7 +18,8 @@ class Counts:
     ``iterations``, ``passes``, ``samples`` and ``batches`` count everything; ``loader_batches`` of
     the batches came from a loader. ``iteration``, ``phases`` and ``on_device`` (the GPU's clock),
     ``timed_batches`` and ``timed_samples`` exclude the warm-up and the ``interruptions``, which are
-    iterations with an evaluation. ``took`` is the duration of the last iteration.
+    iterations with an evaluation. ``took`` is the duration of the last iteration. ``data``,
+    ``backward`` and ``backward_on_device`` are those of the phases whose distribution is needed.
     ``backward_by_data`` has the total seconds of backward passes by the bin of the iteration's data
     time, which shows how long they waited for slower ranks.
     """
@@ -35,8 +38,10 @@ class Counts:
         self.last_step = 0.0
         self.took = 0.0
         self.iteration = Series()
-        self.phases = {name: Series() for name in PHASES}
-        self.on_device = {name: Series() for name in PHASES}
+        self.data, self.backward = Histogram(), Histogram()
+        self.phases = _series_by_phase(data=self.data, backward=self.backward)
+        self.backward_on_device = Histogram()
+        self.on_device = _series_by_phase(backward=self.backward_on_device)
         self.backward_by_data: dict[int, float] = {}
 
     def count(self, samples: float, batches: float, *, read: bool) -> None:
@@ -60,10 +65,10 @@ class Counts:
         self.timed_samples += samples
         self.timed_batches += batches
         self.iteration.add(took)
-        phases = self.phases
-        for name in ("forward", "backward", "update", "rest"):
-            phases[name].add(seconds[name])
-        bin_ = phases["data"].add(seconds["data"])
+        for name, series in self.phases.items():
+            if name != "data":
+                series.add(seconds[name])
+        bin_ = self.data.add(seconds["data"])
         by_data = self.backward_by_data
         by_data[bin_] = by_data.get(bin_, 0.0) + seconds["backward"]
 
@@ -80,9 +85,11 @@ class Counts:
         self.timed_samples += samples
         self.timed_batches += count
         self.iteration.extend(spans([self.last_step, *ends], ends))
-        bins = {name: self.phases[name].extend(times) for name, times in seconds.items()}
-        by_data = self.backward_by_data
-        for bin_, backward in zip(bins["data"], seconds["backward"]):  # noqa: B905
+        for name, series in self.phases.items():
+            if name != "data":
+                series.extend(seconds[name])
+        bins, by_data = self.data.extend(seconds["data"]), self.backward_by_data
+        for bin_, backward in zip(bins, seconds["backward"]):  # noqa: B905 - Python 3.8
             by_data[bin_] = by_data.get(bin_, 0.0) + backward
         self.end(ends[-1], count, count)
 
@@ -94,4 +101,11 @@ class Counts:
 
 def spans(begins: list[float], ends: list[float]) -> list[float]:
     """Seconds from each of ``begins`` to the end at the same index."""
-    return [end - begin for begin, end in zip(begins, ends)]  # noqa: B905 - Python 3.8
+    return list(map(sub, ends, begins))
+
+
+def _series_by_phase(**histograms: Histogram) -> dict[str, Series]:
+    """A series for each phase; ``histograms`` are those of some of them."""
+    series = {name: Series() for name in PHASES}
+    series.update(histograms)
+    return series

@@ -7,22 +7,24 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from hops_profiler.timing.passes import tensors_in
+from hops_profiler.timing.passes import checksum, tensors_in
 
 MAX_NODES = 256
 """Maximum number of nodes of a graph searched for a parameter."""
 
 
 class KeptGradient:
-    """Watches the gradient of one parameter without reading its values, which a GPU may not have
-    computed yet.
+    """Watches the gradient of one parameter.
 
-    A pass adds to the gradient in place, which PyTorch counts, like `zero_` and clipping.
+    A pass adds to the gradient in place, which PyTorch counts, like `zero_` and clipping. It does
+    not count `grad.data.zero_()`, which only the values show: they are read on CPUs, whereas a GPU
+    may not have computed them yet.
     """
 
     def __init__(self) -> None:
         self._parameter: Callable[[], Any] = _none
-        self._state: tuple[int, int] | None = None  # identity and version after the last pass
+        # Identity, version and a checksum of the values after the last pass.
+        self._state: tuple[int, int, int | None] | None = None
 
     def is_kept(self, roots: Any) -> bool:
         """Whether the pass that begins from ``roots`` finds the gradient of the last pass."""
@@ -34,18 +36,24 @@ class KeptGradient:
         return self._state is not None and self._state == _state(parameter)
 
     def note(self) -> None:
-        """Note the end of a pass."""
+        """Note the end of a pass. If it left the gradient as it was, another model was trained,
+        one of whose parameters the next pass shows.
+        """
         parameter = self._parameter()
-        self._state = None if parameter is None else _state(parameter)
+        before, self._state = self._state, None if parameter is None else _state(parameter)
+        if before is not None and before == self._state:
+            self._parameter, self._state = _none, None
 
 
 def _none() -> None:
     """Stands for a parameter that is gone."""
 
 
-def _state(parameter: torch.Tensor) -> tuple[int, int] | None:
+def _state(parameter: torch.Tensor) -> tuple[int, int, int | None] | None:
     gradient = parameter.grad
-    return None if gradient is None else (id(gradient), gradient._version)
+    if gradient is None:
+        return None
+    return id(gradient), gradient._version, checksum(gradient)
 
 
 def _parameter_of(roots: Any) -> Any:

@@ -24,7 +24,7 @@ from hops_profiler.timing.events import MAX_EVENTS, EventQueue
 from hops_profiler.timing.gate import StepGate
 from hops_profiler.timing.gradients import KeptGradient
 from hops_profiler.timing.handlers import calls, raised_by_one
-from hops_profiler.timing.inputs import Inputs, is_compiling
+from hops_profiler.timing.inputs import Inputs, is_compiling, is_tracing
 from hops_profiler.timing.inspections import INSPECTION_SECONDS, InspectionPlan
 from hops_profiler.timing.layout import ranks_of_batch, shards
 from hops_profiler.timing.loader import LoaderSizes
@@ -167,6 +167,7 @@ class Hooks:
         self._inputs.rest()
         self._graphless.forget()
         self._loader.forget()
+        self._gradient = KeptGradient()
         self._thread = self._optimizer_id = None
         self._params = {}
         self._numbers, self._reads_losses = True, False
@@ -239,9 +240,9 @@ class Hooks:
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if self.is_off or is_compiling():
+            if self.is_off or is_tracing():
                 return original(*args, **kwargs)
-            if self._is_other_thread():
+            if self._thread != get_ident() and self._is_other_thread():
                 self._learners[get_ident()] = True
                 return original(*args, **kwargs)
             if self._numbers:
@@ -262,7 +263,7 @@ class Hooks:
             finally:
                 extend((leave, perf_counter()))
                 if watches:
-                    self._gradient.note()
+                    self._note_gradient()
                 if queue.immediate:
                     if queue.flush():
                         self._end_iteration()
@@ -277,6 +278,12 @@ class Hooks:
         except Exception as error:
             self._fail(error)
             return False
+
+    def _note_gradient(self) -> None:
+        try:
+            self._gradient.note()
+        except Exception as error:
+            self._fail(error)
 
     def _note_loss(self, roots: Any) -> None:
         """Note what the ``roots`` of a backward pass show directly, if no loader is read."""
@@ -344,7 +351,9 @@ class Hooks:
             queue.extend((add_graphless, *place))
 
     def _begin_step(self, optimizer: Any, *_: Any) -> None:
-        if self.is_off or is_compiling() or self._is_other_thread():
+        if self.is_off or is_tracing():
+            return
+        if self._thread != get_ident() and self._is_other_thread():
             return
         queue = self._queue
         self._step_code = sys._getframe(1).f_code
@@ -365,10 +374,10 @@ class Hooks:
         self._queue.extend((abandon, None))
 
     def _end_step(self, optimizer: Any, *_: Any) -> None:
-        if self.is_off or is_compiling():
+        if self.is_off or is_tracing():
             return
         queue = self._queue
-        if self._is_other_thread():
+        if self._thread != get_ident() and self._is_other_thread():
             if self._learners.pop(get_ident(), False):
                 queue.extend((step_elsewhere, self._keys.key(optimizer)))
             return

@@ -37,6 +37,9 @@ CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 # cannot be compiled, and fullgraph=True would reject the user's code. Absent before PyTorch 2.3.
 is_compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: False)
 
+# The same for code that only torch.compile traces, not torch.export: half the time of a call.
+is_tracing: Callable[[], bool] = getattr(torch.compiler, "is_dynamo_compiling", is_compiling)
+
 
 class Inputs:
     """Inspects calls of modules while ``looking``; ``seconds`` is the cost of this inspection.
@@ -256,7 +259,7 @@ class Inputs:
             return function(*args, **kwargs)
         begin = perf_counter()
         try:
-            self._graphless.append(samples_given([*args, *kwargs.values()]))
+            self._graphless.append(samples_given(_given(args, kwargs)))
         except Exception as error:  # then the call is not counted
             if raised_by_one(error):
                 raise
@@ -290,6 +293,7 @@ class Inputs:
         try:
             call.add_result(result)
             self._note_products(call, result)
+            call.unclear |= call.is_words
             if self._in_function:
                 call.nodes = None  # no graph is built here, but the function has a node in one
             self._calls.add(call)
@@ -311,6 +315,7 @@ class Inputs:
             second = int(outer.shape[1])
         axes = attended_axes(tensors_returned(result), call.rows, second)
         call.unclear |= axes == {0, 1}
+        call.is_words &= not axes
         call.rows = second if axes == {0} else call.rows
 
     def _note_returned(self, result: Any) -> None:
@@ -376,7 +381,7 @@ class Inputs:
         try:
             if self._depth == 0:
                 self._call = None
-                values = [*args, *kwargs.values()]
+                values = _given(args, kwargs)
                 rows = samples_given(values)
                 if module is not None and next(module.parameters(), None) is None:
                     if not self._inside_other:
@@ -399,6 +404,7 @@ class Inputs:
                 self._call.depends = _within_graph(tensors)
                 self._call.is_index = bool(tensors) and not tensors[0].is_floating_point()
                 self._call.is_text = self._call.is_index and self._sequence is None
+                self._call.is_words = _is_words(module, tensors)
                 self._call.lengths = {n for tensor in tensors for n in tensor.shape}
                 if module is not None:
                     trained = [p for p in module.parameters() if p.requires_grad]
@@ -440,9 +446,10 @@ class Inputs:
                 return
             if stated is not None:
                 rows, steps = stated
+                call.is_words = False
                 call.rows = rows if call.rows == steps else call.rows
             elif inner.is_floating_point() and (inner.dim() == 1 or _is_row(inner)):
-                call.rows = 1  # the numbers were one vector
+                call.rows, call.is_words = 1, False  # the numbers were one vector
             self._in_layer = inner.is_floating_point()
             call.unclear |= call.rows == 1 < inner.shape[0] and inner.dim() > 1 and stated is None
             return
@@ -479,6 +486,28 @@ class Inputs:
             self._in_layer = True
             merges = inner.shape[0] == first * second > max(first, second)
             call.unclear |= merges and call.rows == first and outer.dim() > 2
+
+
+def _given(args: Any, kwargs: Any) -> list[Any]:
+    """The arguments of a call; arrays of NumPy as tensors over the same memory."""
+    values = [*args, *kwargs.values()]
+    numpy: Any = sys.modules.get("numpy")
+    for index, value in enumerate(values if numpy is not None else ()):
+        # PyTorch warns if an array is read-only, and knows numbers only.
+        if isinstance(value, numpy.ndarray) and value.flags.writeable and value.dtype.kind in "fiu":
+            with suppress(TypeError, ValueError):  # a type of number, or strides, that it lacks
+                values[index] = torch.from_numpy(value)
+    return values
+
+
+def _is_words(module: Any, tensors: list[torch.Tensor]) -> bool:
+    """Whether a model's only input is a vector of whole numbers. A single layer looks rows up."""
+    is_vector = len(tensors) == 1 and tensors[0].dim() == 1 and not tensors[0].is_floating_point()
+    return is_vector and len(tensors[0]) > 1 and _has_layers(module)
+
+
+def _has_layers(module: Any) -> bool:
+    return module is not None and next(module.children(), None) is not None
 
 
 def _is_row(inner: torch.Tensor) -> bool:

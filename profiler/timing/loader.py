@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from hops_profiler.timing.batch import samples_of
 from hops_profiler.timing.handlers import raised_by_one
 from torch.utils.data import dataloader
@@ -58,12 +59,17 @@ class LoaderSizes:
         kind._next_index, kind._reset = note_size, reset_sizes
 
     def next_size(self, loader: Any, batch: Any) -> int:
-        """Samples in ``batch``, which ``loader`` has just yielded; 0 if unknown."""
+        """Samples in ``batch``, which ``loader`` has just yielded; 0 if unknown. What a loader that
+        makes no batches yields may be one text or a batch of numbers.
+        """
         sizes = loader.__dict__.get("_hops_sizes")
         self.switches = sizes is not self._sizes or not sizes
         if self.switches:
             self._sizes, self._reading = sizes, weakref.ref(loader)
-        return (sizes and sizes.popleft()) or samples_of(batch)
+        size: int = sizes.popleft() if sizes else 0
+        if size or (not loader._auto_collation and _is_words(batch)):
+            return size
+        return samples_of(batch)
 
     @property
     def progress(self) -> tuple[int, int] | None:
@@ -78,6 +84,15 @@ class LoaderSizes:
             if raised_by_one(error):
                 raise
             return None
+
+
+def _is_words(batch: Any) -> bool:
+    """Whether ``batch`` consists of vectors of whole numbers alone."""
+    parts = batch if isinstance(batch, (list, tuple)) else [batch]
+    return bool(parts) and all(
+        isinstance(part, torch.Tensor) and part.dim() == 1 and not part.is_floating_point()
+        for part in parts
+    )
 
 
 def _no_loader() -> None:

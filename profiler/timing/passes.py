@@ -69,6 +69,8 @@ class Call:
       call. Both are None if unknown.
     - ``passes_back``: an input that is no parameter requires a gradient. ``depends``: an input is
       the result of a graph.
+    - ``is_words``: the only input is a vector of integers, and no layer shows whether they are one
+      text.
     - Of the first input, ``is_made``: another call returned it; ``is_index``: it has integers;
       ``is_text``: it is a vector of integers or a single one; ``source``: its address in memory;
       ``storage``: the identity of its storage; ``content``: a checksum of its first values. The
@@ -86,6 +88,7 @@ class Call:
             "is_index",
             "is_made",
             "is_text",
+            "is_words",
             "lengths",
         ),
         *("module", "nodes"),
@@ -104,7 +107,7 @@ class Call:
         self.width: tuple[int, ...] = ()
         self.since: int | None = None
         self.unclear = self.passes_back = self.depends = self.is_made = self.is_index = False
-        self.is_text = False
+        self.is_text = self.is_words = False
         self.features: set[int] = set()
         self.lengths: set[int] = set()
         self.nodes: set[int] | None = None
@@ -143,7 +146,8 @@ class Batch:
       several times with more rows.
     - ``is_stage``: gradients come from another stage, or go to one. ``wants_gradient``: the input
       of a call requires a gradient.
-    - ``graphless``: rows of the calls without a graph before the pass.
+    - ``graphless``: rows of the calls without a graph before the pass. ``unused_rows``: total of
+      the calls with a graph that did not lead to it, such as those before `autograd.grad`.
     - ``sources``: memory of the calls' first inputs. ``contents``: checksums of it, None if it is
       on a GPU. ``is_made``: all inputs come from other calls.
     - ``parameters``: the first parameter that each called module trains. ``widths``: their shapes.
@@ -165,6 +169,7 @@ class Batch:
     ) -> None:
         self.rows = self.outputs = self.samples = 0
         self.unclear, self.is_stage, self.graphless = adds_terms, is_stage, graphless
+        self.unused_rows = 0
         self.loss_rows = _first_axis(terms)
         self.axes: set[int] = set()
         self._features: set[int] = set()
@@ -183,6 +188,9 @@ class Batch:
         repeats = [own for own in _by_module(calls) if own[0].rows > 1]
         self.repeats_rows = any(len(own) > 1 for own in repeats) and not parts
         shapes = {shape for term in terms for shape in term}
+        # Rows are not selected, but entries of each, if the loss has the rows of several calls.
+        totals = {sum(call.rows for call in own) for own in repeats if len(own) > 1}
+        selects = selects and not any(shape[0] in totals for shape in shapes)
         compared = shapes if not selects else set()
         if parts:
             self.samples = parts
@@ -388,8 +396,9 @@ def _are_steps(calls: Sequence[Call]) -> bool:
     """Whether calls of a module are steps of several games: each takes different rows, and none
     takes the result of another call, as a recurrent cell does.
     """
-    sources = {call.source for call in calls}
-    return MIN_STEPS <= len(calls) == len(sources) and not any(call.depends for call in calls)
+    # The memory of an input that is gone may be that of the next one.
+    inputs = {(call.source, call.content) for call in calls}
+    return MIN_STEPS <= len(calls) == len(inputs) and not any(call.depends for call in calls)
 
 
 def _are_observed(calls: Sequence[Call]) -> bool:
@@ -443,15 +452,14 @@ class Calls:
         if nodes is not None:
             only = len(in_graph) == len(set(by_node.values())) and not graphless
             adds_terms, parts = self._parts(in_graph, terms, only=only)
-        others = (
-            [] if nodes is None else [c.rows for c in self._last if c not in in_graph and c.nodes]
-        )
+        unused = [call.rows for call in self._last if call not in in_graph and call.nodes]
+        others = [] if nodes is None else unused
         self._without_nodes.clear()
         self._last.clear()
         in_numbers = {node for call in in_graph for node in call.nodes or ()}
         for node in in_numbers:
             by_node.pop(node, None)
-        return Batch(
+        batch = Batch(
             calls,
             terms.values(),
             selects=_selects(terms, in_numbers),
@@ -461,6 +469,8 @@ class Calls:
             graphless=graphless,
             others=[*others, *graphless] if nodes is not None else (),
         )
+        batch.unused_rows = sum(others)
+        return batch
 
     def _parts(
         self, calls: Collection[Call], terms: Mapping[Any, set[tuple[int, ...]]], *, only: bool

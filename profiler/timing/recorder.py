@@ -122,11 +122,17 @@ class Recorder:
     def samples_are_unknown(self) -> bool:
         """True if the samples that the iterations trained on cannot be counted (yet)."""
         counter = self.sample_counter
-        return counter.unclear or counter.is_vague(self.counts.iterations, self.samples)
+        if counter.unclear or counter.reuses_batches:
+            return True
+        return counter.is_vague(self.counts.iterations, self.samples)
 
     @property
     def time_is_unknown(self) -> bool:
-        """True if time excluded as evaluations may be part of the training, or the reverse."""
+        """True if time excluded as evaluations may be part of the training, or the reverse, or if
+        backward passes end the iterations and may accumulate a gradient.
+        """
+        if self._leader == _BACKWARD and self._accumulation.is_unseen:
+            return True
         doubtful_seconds = self._pauses.doubtful_seconds + self._graphs.doubtful_seconds
         return doubtful_seconds > MAX_DOUBTFUL_SHARE * self.counts.iteration.sum
 
@@ -250,7 +256,7 @@ class Recorder:
         if "backward" in self._phases.open:
             return
         self._leader_is_new = False
-        self.sample_counter.inspect(batch)
+        self.sample_counter.inspect(batch, in_step=self.in_phase)
         self._pauses.add(batch.samples, batch.graphless)
 
     def clear_gradients(self, parameters: set[int]) -> None:
@@ -350,14 +356,14 @@ class Recorder:
         if not self._may_begin_regular(int(reads)):
             return 0
         methods = _REGULAR if reads else _REGULAR_WITHOUT_LOADER
-        end, length, leader = position, 2 * len(methods), self._leader
-        while events[end : end + length : 2] == methods and events[end + length - 1] == leader:
-            end += length
-        if end == position:
+        length, leader = 2 * len(methods), self._leader
+        count = _count_repetitions(events, position, methods, leader)
+        if not count:
             return 0
+        end = position + count * length
         columns = [events[position + part : end : length] for part in range(1, length, 2)]
         *fetches, begins, ends, _, steps, _ = columns
-        iteration_ends, count = [self._phases.boundary, *steps], len(steps)
+        iteration_ends = [self._phases.boundary, *steps]
         counter, seconds = self.sample_counter, dict.fromkeys(PHASES, [0.0] * count)
         if reads:
             asks, arrivals, sizes = fetches
@@ -369,6 +375,7 @@ class Recorder:
             arrivals, last = iteration_ends, counter.expected_samples
             samples = last * count
         counter.reads = reads
+        counter.count_reuses(reads=reads, iterations=count)
         seconds["forward"] = spans(arrivals, begins)
         seconds["backward"] = spans(begins, ends)
         seconds["update"] = spans(ends, steps)
@@ -527,7 +534,9 @@ class Recorder:
             is_early |= self._early_evaluations >= MIN_EARLY_EVALUATIONS
             if self._pauses.judge(iterations, is_early=is_early) == ROLLOUT:
                 self._evaluations = usual
-        regular = iterations > 0 and self._regular.vote(self._passes, fetches, self._evaluations)
+        is_usual_read = fetches == 1 and self.sample_counter.reads_rarely
+        votes = self._passes, 0 if is_usual_read else fetches, self._evaluations
+        regular = iterations > 0 and self._regular.vote(*votes)
         if regular and (learners == 1 or fetches):
             self._regular.learn(self._passes, samples, batches)
         return regular
@@ -581,6 +590,25 @@ _REGULAR = [
     Recorder.add_batch,
     *_REGULAR_WITHOUT_LOADER[1:],
 ]
+
+
+def _count_repetitions(
+    events: list[Any], position: int, methods: list[Any], leader: int | None
+) -> int:
+    """Count how often ``methods`` follow each other in ``events`` from ``position`` on, each time
+    with ``leader`` as the last argument.
+    """
+    length = 2 * len(methods)
+    count = (len(events) - position) // length
+    end = position + count * length
+    is_whole = events[position:end:2] == methods * count
+    if is_whole and events[position + length - 1 : end : length] == [leader] * count:
+        return count  # usually all do: one comparison is faster than one for each iteration
+    count, end = 0, position
+    while events[end : end + length : 2] == methods and events[end + length - 1] == leader:
+        count, end = count + 1, end + length
+    return count
+
 
 REGULAR_BEGINS = (Recorder.begin_data, Recorder.number)
 """Methods that begin a regular iteration."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
         samples: int
         rows: int
+        unused_rows: int
         outputs: int
         loss_rows: int
         axes: set[int]
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 MAX_SAMPLES_ERROR = 0.05
 """Maximum relative error (two standard deviations) of the samples if they vary."""
+
+MIN_REUSES = 3
+"""Number of batches that were read after several steps on the one before, which shows a habit."""
 
 _NO_PASSES = 0, 0.0
 """Number of backward passes, and the samples that inspection showed for them."""
@@ -78,6 +82,13 @@ class SampleCounter:
         self._leading_step: tuple[int, Step] | None = None
         self._turns = 1.0
         self._knows_turns = self.needs_next = False
+        self._has_lone_step = False  # an inspected iteration had no other optimizer's step
+        # Iterations that read, and those of them before which a batch was trained on repeatedly.
+        self._reading_iterations = self._reuses = 0
+        self._repeats_batch = False  # the last iteration read nothing
+        self._takes_others = False  # its rows were others than those of the iteration before
+        # Iterations before the last inspected one, and the contents that it trained on.
+        self._last_contents: tuple[int, set[int]] = -1, set()
         self._skips = False  # the last inspected iteration skipped batches
         self._prefetch: int | None = None  # samples of a batch read for the next iteration
         self.begin_iteration()
@@ -87,13 +98,14 @@ class SampleCounter:
         self._smallest = 0  # samples of the smallest batch read
         self.has_inspection = False
         self._loader_is_empty = self._mixes_sizes = False
-        self._rows = self._outputs = 0
+        self._rows = self._unused_rows = self._outputs = 0
         self._earlier_samples = 0.0  # of passes that led to other optimizers' steps
         self._earlier_steps = 0  # steps of other optimizers that had their own passes
         self._passes = self._switches = 0
         self._misses_pass = False
         self._step_batches: list[Batch] = []  # of passes since the last step
         self._steps: list[Step] = []  # inspected steps since the iteration began
+        self._contents: set[int] = set()
         self._axes: set[int] = set()
         self._read_axes: set[int] = set()
         self._new_passes: tuple[int, float] = _NO_PASSES  # since the last step
@@ -113,6 +125,18 @@ class SampleCounter:
     def shown_by_loss(self) -> bool:
         """True if samples vary and are shown by no loader, but by the first axis of each loss."""
         return self.varies and not self.reads and self._loss.is_known
+
+    @property
+    def reuses_batches(self) -> bool:
+        """True if several steps follow each batch that is read, and do not take a part each: they
+        may train on the batch again, or on what a model made beside it.
+        """
+        return self.reads_rarely and self.factor == 1 and not self._takes_others
+
+    @property
+    def reads_rarely(self) -> bool:
+        """True if several steps usually follow each batch that is read."""
+        return self._reuses >= MIN_REUSES and 2 * self._reuses >= self._reading_iterations
 
     def is_vague(self, iterations: int, counted: float) -> bool:
         """True if the samples of ``iterations`` vary so much that the inspected ones do not show
@@ -157,11 +181,15 @@ class SampleCounter:
         """Note that a loader was asked for a batch but had none left."""
         self._loader_is_empty = True
 
-    def inspect(self, batch: Batch) -> None:
-        """Note the inspected ``batch`` of the backward pass that begins."""
+    def inspect(self, batch: Batch, *, in_step: bool = False) -> None:
+        """Note the inspected ``batch`` of the backward pass that begins; ``in_step``: see
+        :meth:`add_pass`.
+        """
         self.has_inspection = True
         self._mixes_sizes |= batch.unclear
         self._rows += batch.rows
+        self._contents |= batch.contents or set()
+        self._unused_rows += batch.unused_rows
         self._outputs += batch.outputs
         self._axes |= batch.axes
         self._read_axes |= batch.read_axes
@@ -171,6 +199,7 @@ class SampleCounter:
         self._repeats_rows |= batch.repeats_rows
         self._mixes_sizes |= self._adds_calls and self._repeats_rows
         before = self._sum_of_batches()
+        self._mixes_sizes |= not (in_step or self.fetches) and self._repeats(batch)
         self._step_batches.append(batch)
         self._pass_input = self._sum_of_batches() - before
         self._loss.learn(self._passes, self._pass_input, batch.loss_rows)
@@ -190,6 +219,16 @@ class SampleCounter:
             self._step_batches = kept
             self._new_passes = self._new_passes[0] - dropped, self._sum_of_batches()
             self._loss.give_up()
+
+    def _repeats(self, batch: Batch) -> bool:
+        """Whether an earlier pass of the same place had equal rows: they may be draws of the same
+        samples, or accumulate a gradient. Single rows, such as a game's states, may recur.
+        """
+        return batch.samples > 1 and any(
+            bool(batch.contents) and batch.contents == other.contents
+            for other in self._step_batches
+            if other.place == batch.place
+        )
 
     def _sum_of_batches(self) -> int:
         """Samples of the passes since the last step.
@@ -291,6 +330,9 @@ class SampleCounter:
         if self.has_inspection and not self._misses_pass:
             self._learn_input(iterations, earlier)
         self.reads = self.fetches > 0
+        self.count_reuses(reads=self.reads)
+        if self.has_inspection:
+            self._compare_contents(earlier)
         if not self.fetches:
             is_seen = self.has_inspection and not self._misses_pass
             samples = (is_seen and self._input) or self.expected_samples
@@ -306,6 +348,22 @@ class SampleCounter:
             self._compare_with_input()
         samples = self.samples / self.share * self.factor
         return samples, min(passes, self.fetches / self.share)
+
+    def count_reuses(self, *, reads: bool, iterations: int = 1) -> None:
+        """Count iterations that end: each of ``iterations`` ``reads`` a batch, or none does."""
+        if reads:
+            self._reading_iterations += iterations
+            self._reuses += self._repeats_batch
+        self._repeats_batch = not reads and self._reading_iterations > 0
+
+    def _compare_contents(self, earlier: int) -> None:
+        """Note whether the iteration after ``earlier`` others, which read no batch, trained on
+        other rows than the one before: on another part of the batch, such as its texts' next words.
+        """
+        before, contents = self._last_contents
+        if not self.fetches and before == earlier - 1 and contents and self._contents:
+            self._takes_others = not contents & self._contents
+        self._last_contents = earlier, self._contents
 
     def _learn_input(self, iterations: int, earlier: int) -> None:
         # The leading optimizer's pass may not involve a model, such as a temperature's. If an
@@ -336,14 +394,16 @@ class SampleCounter:
         steps, self._steps = self._steps, []
         before, self._leading_step = self._leading_step, (earlier, steps[-1]) if steps else None
         if len(steps) < 2:
+            self._has_lone_step = True
+            self._mixes_sizes |= self._turns != 1.0
             return self._turns
         if before is None or before[0] != earlier - 1:
             self.needs_next = not self._knows_turns
             return self._turns
         self.needs_next, self._knows_turns = False, True
         number = turns([before[1], *steps[:-1]])
-        if number is None:
-            self._mixes_sizes = True
+        if number is None or (number != 1.0 and self._has_lone_step):
+            self._mixes_sizes = True  # the turns differ between iterations
         elif number != self._turns:
             ratio, self._turns = number / self._turns, number
             self._warmup.scale_samples(ratio)
@@ -369,7 +429,8 @@ class SampleCounter:
     def _compare_with_input(self) -> None:
         """Set the ratio of samples trained on to samples read, once two inspections agree on it.
 
-        A loader may yield the rows of several steps at a time (the model takes 1/k of them), or
+        A loader may yield the rows of several steps at a time (the model takes 1/k of them in all
+        its calls, also in those that lead to no pass), or
         batches that its data set made (the model takes k for each "sample"). Any other difference
         is one of layout: packed texts, patches, nodes of graphs.
         """
@@ -378,7 +439,8 @@ class SampleCounter:
         factor = 1.0
         # A second axis as long as the batch is the batch axis: the first axis is time.
         if given_rows > passes and read and read / self.fetches not in self._axes:
-            is_part = read % given_rows == 0 and self._rows < read
+            is_part = read % given_rows == 0 and self._rows > 0
+            is_part = is_part and self._rows + self._unused_rows < read
             # A pass over a whole batch is not over a slice; other passes use the other batches.
             is_part = is_part and given_rows < passes * self._smallest / self.share
             independent = self._rows == self._outputs == given_rows

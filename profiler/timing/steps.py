@@ -11,7 +11,11 @@ if TYPE_CHECKING:
 
 
 class Step:
-    """What a step trained on: ``samples`` in ``batches``, by passes that began at ``places``."""
+    """What a step trained on: ``samples`` in ``batches``, by passes that began at ``places``.
+
+    The other attributes are the union of those of the batches; ``contents`` is None if those of any
+    batch are unknown.
+    """
 
     def __init__(self, batches: Sequence[Batch], samples: float) -> None:
         self.samples = samples
@@ -20,11 +24,9 @@ class Step:
         self.widths: set[tuple[int, ...]] = set().union(*(batch.widths for batch in batches))
         self.parameters: set[int] = set().union(*(batch.parameters for batch in batches))
         self.sources: set[tuple[int, int]] = set().union(*(batch.sources for batch in batches))
-        contents = [batch.contents for batch in batches]
-        self.contents: set[int] | None = set()
-        for content in contents:
-            known = self.contents is not None and content is not None
-            self.contents = self.contents | content if known else None  # type: ignore[operator]
+        contents = [batch.contents for batch in batches if batch.contents is not None]
+        is_known = len(contents) == len(batches)
+        self.contents: set[int] | None = set().union(*contents) if is_known else None
 
     def belongs_to(self, other: Step) -> bool:
         """Whether the same code made both steps, of the same models or of as many other models."""
@@ -62,15 +64,28 @@ def are_learners(one: Step, other: Step) -> bool | None:
 
 
 def turns(steps: Sequence[Step]) -> float | None:
-    """Samples of an iteration as a multiple of those of the first of ``steps``, the leading
-    optimizer's. Steps made by the same code add up if their samples differ. None if unknown, or if
-    steps of other code have more samples. A step without samples, such as a temperature's, takes
-    those of the others.
+    """Samples of an iteration as a multiple of those of its first step, the leading optimizer's.
+
+    Steps of the same code over different samples add up. A leading step without samples, such as
+    that of a temperature, has those of the other steps. None if it is unknown whether the samples
+    differ, or if steps of other code have more of them.
     """
-    if not steps[0].samples:
-        number = turns(steps[1:]) if len(steps) > 1 else 1.0
-        return 1.0 if number == 1.0 else None
-    groups: list[list[Step]] = []  # of alike steps over different samples
+    leading, *others = steps
+    if not leading.samples:
+        is_one_turn = not others or turns(others) == 1.0
+        return 1.0 if is_one_turn else None
+    groups = _groups(steps)
+    if groups is None:
+        return None
+    totals = [sum(step.samples for step in group) for group in groups]
+    return totals[0] / leading.samples if totals[0] == max(totals) else None
+
+
+def _groups(steps: Sequence[Step]) -> list[list[Step]] | None:
+    """Groups of alike steps, without those over the same samples as another step of their group.
+    None if this is unknown for any step.
+    """
+    groups: list[list[Step]] = []
     for step in steps:
         group = next((group for group in groups if step.is_alike(group[0])), None)
         if group is None:
@@ -81,5 +96,4 @@ def turns(steps: Sequence[Step]) -> float | None:
             return None
         if all(verdicts):
             group.append(step)
-    totals = [sum(step.samples for step in group) for group in groups]
-    return totals[0] / steps[0].samples if totals[0] == max(totals) > 0 else None
+    return groups

@@ -1380,6 +1380,137 @@ def lbfgs():
     optimizer.step(closure)
 
 
+def cleared_by_hand():
+    """Two passes to a step by hand; gradients are cleared where no version counts it."""
+    model, _ = model_and_optimizer()
+    for _ in range(STEPS):
+        for _ in range(2):
+            loss = model(torch.randn(BATCH, 6)).pow(2).mean()
+            loss.backward()
+        for parameter in model.parameters():
+            parameter.data -= 0.01 * parameter.grad.data
+            parameter.grad.data.zero_()
+        show(loss)
+
+
+class Words(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = torch.nn.Embedding(9, 4), torch.nn.Linear(4, 9)
+
+    def forward(self, words):
+        return self.head(self.table(words))
+
+
+def text_in_a_vector():
+    """The words of one text, or several words: nothing shows which."""
+    model = Words()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        words = torch.randint(9, (11,))
+        train(torch.nn.functional.cross_entropy(model(words[:-1]), words[1:]), optimizer)
+
+
+def text_of_a_loader():
+    """As `text_in_a_vector`, from a loader that makes no batches."""
+    model = Words()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for words in DataLoader(torch.randint(9, (STEPS, 11)), batch_size=None):
+        train(torch.nn.functional.cross_entropy(model(words[:-1]), words[1:]), optimizer)
+
+
+def passes_over_copies():
+    """Two passes of one place are over copies of the same rows."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        rows = torch.randn(BATCH, 6)
+        optimizer.zero_grad()
+        for _ in range(2):
+            loss = (model(rows.clone()) + torch.randn(1)).pow(2).mean()
+            loss.backward()
+        optimizer.step()
+        show(loss)
+
+
+def critic_steps_on_one_batch():
+    """The critic leads and has five steps for each batch that is read, the generator one."""
+    maker, critic = torch.nn.Linear(2, 6), torch.nn.Linear(6, 1)
+    makes, judges = (torch.optim.SGD(model.parameters(), lr=0.01) for model in (maker, critic))
+    for rows in DataLoader(torch.randn(STEPS * BATCH, 6), batch_size=BATCH):
+        for _ in range(5):
+            made = maker(torch.randn(BATCH, 2)).detach()
+            train(critic(made).mean() - critic(rows).mean(), judges)
+        train(-critic(maker(torch.randn(BATCH, 2))).mean(), makes)
+
+
+def learners_in_short_turns():
+    """Two models have five batches each in turns, by the same code."""
+    learners = [model_and_optimizer() for _ in range(2)]
+    for _ in range(12):
+        for model, optimizer in learners:
+            for _ in range(5):
+                time.sleep(0.002)
+                train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def adapted_by_gradients_alone():
+    """Half of a batch is to adapt with, by `autograd.grad`; the other half goes backward."""
+    model, optimizer = model_and_optimizer()
+    for batch in DataLoader(torch.randn(2 * STEPS * BATCH, 6), batch_size=2 * BATCH):
+        loss = model(batch[:BATCH]).pow(2).mean()
+        slopes = torch.autograd.grad(loss, list(model.parameters()))
+        length = sum(slope.norm() for slope in slopes)
+        train(length * model(batch[BATCH:]).pow(2).mean(), optimizer)
+
+
+def layers_without_modules():
+    """As `adapted_by_gradients_alone`, but only the loss is a module."""
+    weights = torch.randn(6, 1, requires_grad=True)
+    optimizer, loss = torch.optim.SGD([weights], lr=0.01), torch.nn.MSELoss()
+    for batch in DataLoader(torch.randn(2 * STEPS * BATCH, 6), batch_size=2 * BATCH):
+        one, other = batch[:BATCH], batch[BATCH:]
+        (slope,) = torch.autograd.grad(loss(one @ weights, one[:, :1]), weights)
+        train(loss(other @ (weights - 0.1 * slope), other[:, :1]), optimizer)
+
+
+def segments_of_what_is_read():
+    """A step for each of four segments of the texts that are read."""
+    model, optimizer = model_and_optimizer()
+    for batch in DataLoader(torch.randn(STEPS // 4 * BATCH, 4, 6), batch_size=BATCH):
+        for segment in batch.unbind(1):
+            train(model(segment).pow(2).mean(), optimizer)
+
+
+def steps_of_games_with_actions():
+    """As `steps_of_games`; the loss has the entry of the action that each row took."""
+    model = torch.nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        taken = []
+        for _ in range(5):
+            logits = model(torch.randn(BATCH, 6))
+            taken.append(logits[torch.arange(BATCH), torch.randint(3, (BATCH,))])
+        train(torch.cat(taken).pow(2).mean(), optimizer)
+
+
+class OfArrays(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 1)
+
+    def forward(self, rows):
+        return self.layer(torch.as_tensor(rows, dtype=torch.float32))
+
+
+def steps_of_games_in_arrays():
+    """As `steps_of_games`; the model makes tensors of arrays."""
+    model = OfArrays()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        values = [model(torch.randn(BATCH, 6).double().numpy()) for _ in range(5)]
+        train(torch.cat(values).pow(2).mean(), optimizer)
+
+
 for name in sys.argv[1:]:
     sys.stdout.flush()
     child = os.fork()

@@ -1,4 +1,4 @@
-"""Which signals a training could save by: those that reach a handler, and end nothing before."""
+"""Which signals let a training save: those that reach a handler and kill no process above it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNDER_TRAP = """sh -c 'trap : USR1; "$@"; true' sh "$@"; true"""
         (DIRECT, HANDLE, "", []),  # the batch script: the signal is for steps
     ],
 )
-def test_a_signal_counts_as_handled_where_no_process_of_the_task_ends_by_it(
+def test_a_signal_counts_as_handled_if_it_kills_no_process_of_the_task(
     tmp_path: Path, parents: str, code: str, step: str, names: list[str]
 ) -> None:
     slurmstepd = tmp_path / "slurmstepd"

@@ -1,4 +1,4 @@
-"""The GPU's clock, with events of a GPU that is played: it lags behind the loop."""
+"""The GPU's clock, with events of a simulated GPU that lags behind the loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 
 class Gpu:
-    """Works through what it was given at its own pace; ``done_seconds`` is how far it has come."""
+    """Processes queued work at its own pace; ``done_seconds`` is the time of the work done."""
 
     def __init__(self) -> None:
         self.queue_seconds = 0.0
@@ -33,7 +33,7 @@ class Gpu:
 
 
 class Event:
-    """As ``torch.cuda.Event``; waiting for it is not offered."""
+    """Like ``torch.cuda.Event``, but cannot be waited for."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
@@ -52,13 +52,13 @@ class Event:
 
 
 def train(gpu: Gpu, clock: CudaClock, iterations: int) -> Recorder:
-    """The loop only queues work: by the CPU's clock nothing takes any time."""
+    """Only queue work: by the CPU's clock, nothing takes any time."""
     recorder = Recorder(clock)
-    go_on(recorder, gpu, iterations)
+    continue_training(recorder, gpu, iterations)
     return recorder
 
 
-def go_on(recorder: Recorder, gpu: Gpu, iterations: int) -> None:
+def continue_training(recorder: Recorder, gpu: Gpu, iterations: int) -> None:
     for _ in range(iterations):
         recorder.begin_data(0.0)
         recorder.leave(0.0)
@@ -79,7 +79,7 @@ def gpu() -> Gpu:
     return Gpu()
 
 
-def test_times_are_the_gpus_and_read_only_when_they_have_passed(gpu: Gpu) -> None:
+def test_times_are_the_gpu_s_and_read_only_once_its_events_have_passed(gpu: Gpu) -> None:
     clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
     recorder = train(gpu, clock, WARMUP + 5)
     assert recorder.counts.on_device["forward"].count == 0
@@ -93,7 +93,7 @@ def test_times_are_the_gpus_and_read_only_when_they_have_passed(gpu: Gpu) -> Non
     assert device["data"].mean == 0.0
 
 
-def test_events_are_used_again(gpu: Gpu) -> None:
+def test_events_are_reused(gpu: Gpu) -> None:
     clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
     for _ in range(200):
         train(gpu, clock, 1)
@@ -127,7 +127,7 @@ def test_each_seventh_iteration_is_enough(gpu: Gpu) -> None:
     assert recorder.counts.on_device["backward"].mean == pytest.approx(0.3)
 
 
-def test_nothing_is_recorded_where_it_must_not_be(gpu: Gpu) -> None:
+def test_no_events_are_recorded_where_cuda_forbids_it(gpu: Gpu) -> None:
     """While a graph is captured, or before CUDA is in use."""
     gpu.usable = False
     clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
@@ -136,7 +136,7 @@ def test_nothing_is_recorded_where_it_must_not_be(gpu: Gpu) -> None:
     assert recorder.counts.on_device["forward"].count == 0
 
 
-def test_where_each_iteration_is_timed_its_time_is_the_gpus(gpu: Gpu) -> None:
+def test_if_each_iteration_is_timed_its_time_is_the_gpu_s(gpu: Gpu) -> None:
     """A loop that never waits for its GPU queues ten iterations in the time of one."""
     clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
     recorder = train(gpu, clock, WARMUP + 5)
@@ -151,12 +151,12 @@ def test_where_each_iteration_is_timed_its_time_is_the_gpus(gpu: Gpu) -> None:
     assert counts.timed_samples == 4 * 8
 
 
-def test_what_lies_between_two_iterations_is_neithers_time(gpu: Gpu) -> None:
+def test_time_between_two_iterations_belongs_to_neither(gpu: Gpu) -> None:
     clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
     recorder = train(gpu, clock, WARMUP + 5)
     recorder.add_evaluation()
     gpu.work(50.0)
-    go_on(recorder, gpu, 4)
+    continue_training(recorder, gpu, 4)
     gpu.catch_up()
     recorder.read_device()
     assert recorder.counts.interruptions == 1
@@ -168,7 +168,7 @@ def test_a_gpu_too_far_behind_leaves_iterations_untimed(gpu: Gpu) -> None:
     clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
     recorder = train(gpu, clock, WARMUP + MAX_PENDING + 10)
     gpu.catch_up()
-    go_on(recorder, gpu, 5)
+    continue_training(recorder, gpu, 5)
     gpu.catch_up()
     recorder.read_device()
     assert MAX_PENDING <= recorder.counts.iteration.count <= MAX_PENDING + 5

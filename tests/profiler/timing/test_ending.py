@@ -1,4 +1,4 @@
-"""How a process ends that gives its GPU back."""
+"""How a process that gives its GPU back ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hops_profiler.timing import ending
 
 
 def test_closed_streams_do_not_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python has None for them."""
+    """They are None in Python."""
     monkeypatch.setattr(ending, "PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)

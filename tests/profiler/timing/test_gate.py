@@ -1,4 +1,4 @@
-"""When a lane calls a training's gate: turns end where they would if it was asked at each step."""
+"""When a training calls its lane's gate: turns end as if the gate was called at each step."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def usual(batches: Iterator[torch.Tensor]) -> Iterator[None]:
 
 
 def of_two_optimizers(batches: Iterator[torch.Tensor]) -> Iterator[None]:
-    """Now and then the second one's step is left out."""
+    """Sometimes the second optimizer does not step."""
     models = nn.Linear(4, 1), nn.Linear(4, 1)
     optimizer, peer = (torch.optim.SGD(model.parameters(), 0.01) for model in models)
     for number, batch in enumerate(batches):
@@ -168,7 +168,7 @@ def turns_of(
 
 @pytest.mark.parametrize("batches", [features, from_loader])
 @pytest.mark.parametrize("loop", LOOPS)
-def test_turns_end_at_the_same_step_as_if_each_were_told(
+def test_turns_end_at_the_same_step_as_with_a_call_for_each(
     loop: Callable[[Iterator[torch.Tensor]], Iterator[None]],
     batches: Callable[[], Iterator[torch.Tensor]],
     monkeypatch: pytest.MonkeyPatch,
@@ -183,13 +183,15 @@ def test_turns_end_at_the_same_step_as_if_each_were_told(
         ]
 
 
-def test_a_gate_that_lets_many_pass_is_called_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gate_that_allows_many_iterations_is_called_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(f"{__name__}.TURNS", (10**6,))
     assert turns_of(usual, from_loader, monkeypatch).calls < STEPS / 4
 
 
 class Turn:
-    """Turns of ``length`` iterations, and where they end. Raises at the step ``raises``."""
+    """Records where turns of ``length`` iterations end. Raises at the step ``raises``."""
 
     def __init__(self, length: int, raises: int = 0) -> None:
         self.ends: list[int] = []

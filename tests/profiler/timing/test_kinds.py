@@ -1,4 +1,4 @@
-"""Loops that are easily counted wrong: samples, steps and iterations are those of the loop."""
+"""Loops that are easily miscounted: samples, steps and iterations match the loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,13 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 STEPS, BATCH, WARMUP = 24, 8, 3
 
 BY_MODEL = [
-    *("slices_of_what_is_read", "ready_batches", "recompute", "blind_look", "compiled_helper"),
+    *(
+        "slices_of_what_is_read",
+        "ready_batches",
+        "recompute",
+        "blind_look",
+        "compiled_helper",
+    ),
     *("flat_state", "rollouts_with_a_graph", "teacher_with_a_graph", "a_pass_for_each_sample"),
     *("frames_first_with_memory", "acting_in_evaluation_mode", "temperature_first"),
     *("distribution_beside_a_value", "schedule_drawn_first", "solver_of_a_function"),
@@ -46,8 +52,11 @@ SEVERAL_CALLS = {
     "equation_and_border": 2 * BATCH,
     "steps_of_games": 5 * BATCH,
     "stacked_steps_of_games": 5 * BATCH,
+    "steps_of_games_in_arrays": 5 * BATCH,
+    "steps_of_games_with_actions": 5 * BATCH,
     "accumulated": 2 * BATCH,
     "accumulated_by_hand": 2 * BATCH,
+    "cleared_by_hand": 2 * BATCH,
     "attention_over_a_vector": 1,
     "equation_without_its_value": 5 * BATCH + 3,
     "gradients_kept_elsewhere": 2 * BATCH,
@@ -64,7 +73,9 @@ UNKNOWN = [
     *("words_drawn_one_by_one", "models_in_one", "attention_over_both_axes"),
     *("weights_over_the_first_axis", "steps_of_an_acting_cell", "functions_and_points"),
     *("words_and_their_places", "molecules_and_their_atoms", "critic_more_often"),
+    *("text_in_a_vector", "text_of_a_loader", "passes_over_copies"),
 ]
+UNKNOWN_OF_SEVERAL_STEPS = {"critic_steps_on_one_batch": 5 * STEPS, "learners_in_short_turns": 60}
 BY_LOADER = {
     "packed_texts": BATCH,
     "time_first": BATCH,
@@ -72,12 +83,15 @@ BY_LOADER = {
     "two_levels": 2 * BATCH,
     "rotations_of_an_image": 1,
     "two_batches_of_a_loader": 2 * BATCH,
+    "adapted_by_gradients_alone": 2 * BATCH,
+    "layers_without_modules": 2 * BATCH,
 }
 EVALUATIONS = {"sampling": 2, "sampling_without_loader": 2, "trials_of_an_actor": 4}
 ROLLOUTS = ["rollouts", "rollouts_without_loader", "rollouts_after_random_steps"]
 SELF_PLAY_SECONDS = 50 * 0.002
 ALL = [
-    *(*BY_MODEL, *TURNS, *SEVERAL_CALLS, *UNKNOWN, *BY_LOADER, *EVALUATIONS, *ROLLOUTS),
+    *(*BY_MODEL, *TURNS, *SEVERAL_CALLS, *BY_LOADER, *EVALUATIONS, *ROLLOUTS),
+    *(*UNKNOWN, *UNKNOWN_OF_SEVERAL_STEPS),
     *(
         "episodes",
         "episodes_in_passes",
@@ -90,6 +104,7 @@ ALL = [
     ),
     *(
         "one_sequence_with_its_state",
+        "segments_of_what_is_read",
         "learners",
         "learners_apart",
         "lbfgs",
@@ -104,8 +119,8 @@ Runs = dict[str, tuple[list[str], dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def runs(shared_node: Node, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """The losses and the report of each kind of loop; made by the first worker that wants them, as
-    they take 20 s of processor time.
+    """Losses and report of each kind of loop. The first worker that needs them makes them, as they
+    take 20 s of processor time.
     """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -119,7 +134,7 @@ def runs(shared_node: Node, tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 def _runs(shared_node: Node) -> Runs:
-    """Measured; the losses are the same without."""
+    """Run all kinds with the plugin; check that losses are the same without it."""
     alone = shared_node.program("counts", *ALL, profiler=False)
     profile = shared_node.program("counts", *ALL, HOPS_REPORT_SECONDS="0.01")
     expected, losses = _losses_by_name(alone.out), _losses_by_name(profile.out)
@@ -154,13 +169,13 @@ def test_samples_are_those_that_lead_to_a_backward_pass(runs: Runs, kind: str) -
 
 
 @pytest.mark.parametrize(("kind", "batch"), SEVERAL_CALLS.items())
-def test_samples_of_calls_add_up_where_the_loss_shows_it(runs: Runs, kind: str, batch: int) -> None:
+def test_samples_of_calls_add_up_if_the_loss_shows_it(runs: Runs, kind: str, batch: int) -> None:
     _, report = runs[kind]
     assert (report["samples"], report["samples_from"]) == (STEPS * batch, "input")
 
 
 @pytest.mark.parametrize(("kind", "batch"), TURNS.items())
-def test_samples_of_several_optimizers_add_up_where_they_are_others(
+def test_samples_of_several_optimizers_add_up_if_they_differ(
     runs: Runs, kind: str, batch: int
 ) -> None:
     losses, report = runs[kind]
@@ -169,30 +184,30 @@ def test_samples_of_several_optimizers_add_up_where_they_are_others(
     assert report["timed"]["samples"] == report["timed"]["iterations"] * batch
 
 
-def test_steps_of_learners_in_long_turns_are_iterations_of_either(runs: Runs) -> None:
+def test_steps_of_learners_in_long_turns_are_all_iterations(runs: Runs) -> None:
     losses, report = runs["learners_in_long_turns"]
     assert (report["iterations"], report["samples"]) == (len(losses), len(losses) * BATCH)
 
 
-def test_samples_are_unknown_where_a_step_follows_from_several_of_copies(runs: Runs) -> None:
+def test_samples_are_unknown_if_a_step_follows_from_several_of_copies(runs: Runs) -> None:
     _, report = runs["copies_trained_within"]
     assert (report["samples"], report["samples_from"]) == (0, "")
 
 
 def test_episodes_are_counted_to_the_step(runs: Runs) -> None:
-    """Some are inspected; the loss shows the steps of all others but the first ones."""
+    """Some are inspected; for all but the first ones, the loss shows the steps of the others."""
     losses, report = runs["episodes"]
     steps = sum(3 + step * step % 14 for step in range(len(losses)))
     assert report["samples"] == pytest.approx(steps, rel=0.02)
 
 
-def test_longer_episodes_than_those_inspected_are_counted_by_their_passes(runs: Runs) -> None:
+def test_episodes_longer_than_the_inspected_ones_are_counted_by_their_passes(runs: Runs) -> None:
     losses, report = runs["episodes_in_passes"]
     steps = sum(3 + step * step % 14 + step // 6 for step in range(len(losses)))
     assert report["samples"] == pytest.approx(steps, rel=0.05)
 
 
-def test_layers_show_the_batch_where_there_are_neither_modules_nor_an_optimizer(
+def test_layers_show_the_batch_if_there_are_neither_modules_nor_an_optimizer(
     runs: Runs,
 ) -> None:
     losses, report = runs["own_layers"]
@@ -200,14 +215,28 @@ def test_layers_show_the_batch_where_there_are_neither_modules_nor_an_optimizer(
 
 
 @pytest.mark.parametrize("kind", UNKNOWN)
-def test_samples_are_unknown_where_a_model_s_calls_do_not_show_them(runs: Runs, kind: str) -> None:
+def test_samples_are_unknown_if_a_model_s_calls_do_not_show_them(runs: Runs, kind: str) -> None:
     losses, report = runs[kind]
     assert report["iterations"] == STEPS <= len(losses)
     assert (report["samples"], report["timed"]["samples"], report["samples_from"]) == (0, 0, "")
 
 
+@pytest.mark.parametrize(("kind", "iterations"), UNKNOWN_OF_SEVERAL_STEPS.items())
+def test_samples_are_unknown_if_iterations_do_not_show_which_steps_share_them(
+    runs: Runs, kind: str, iterations: int
+) -> None:
+    _, report = runs[kind]
+    assert (report["iterations"], report["samples"], report["samples_from"]) == (iterations, 0, "")
+
+
+def test_iterations_that_read_the_batch_of_several_steps_are_timed(runs: Runs) -> None:
+    _, report = runs["segments_of_what_is_read"]
+    assert (report["iterations"], report["samples"]) == (STEPS, STEPS * BATCH)
+    assert report["interrupted"] == 2  # until this is known to be usual
+
+
 @pytest.mark.long
-def test_batch_decides_where_samples_are_unknown(shared_node: Node) -> None:
+def test_the_comment_s_batch_decides_if_samples_are_unknown(shared_node: Node) -> None:
     (report,) = shared_node.program(
         "counts", "as_many_points_of_two_kinds", HOPS_BATCH="11"
     ).reports
@@ -215,10 +244,10 @@ def test_batch_decides_where_samples_are_unknown(shared_node: Node) -> None:
 
 
 @pytest.mark.parametrize(("kind", "batch"), BY_LOADER.items())
-def test_a_batch_of_another_layout_is_what_the_loader_says(
+def test_a_batch_of_another_layout_is_counted_by_the_loader(
     runs: Runs, kind: str, batch: int
 ) -> None:
-    """A model is given fewer rows, or more, than there are samples."""
+    """The model takes fewer rows than there are samples, or more."""
     _, report = runs[kind]
     assert report["samples"] == STEPS * batch
     assert report["samples_from"] == "batch"
@@ -233,13 +262,13 @@ def test_steps_of_all_learner_threads_count(runs: Runs) -> None:
     assert report["planned"] is None
 
 
-def test_learners_with_batches_of_their_own_have_no_samples_but_steps(runs: Runs) -> None:
+def test_steps_of_learners_with_separate_batches_count_but_samples_are_unknown(runs: Runs) -> None:
     _, report = runs["learners_apart"]
     assert 2 * STEPS - 1 <= report["iterations"] <= 2 * STEPS
     assert (report["samples"], report["samples_from"], report["planned"]) == (0, "", None)
 
 
-def test_a_single_step_has_the_speed_of_its_closures_passes(runs: Runs) -> None:
+def test_a_single_step_has_the_speed_of_its_closure_s_passes(runs: Runs) -> None:
     losses, report = runs["lbfgs"]
     assert report["iterations"] == len(losses) > 40
     assert report["samples"] == report["iterations"] * BATCH
@@ -247,9 +276,7 @@ def test_a_single_step_has_the_speed_of_its_closures_passes(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize(("kind", "evaluations"), EVALUATIONS.items())
-def test_an_evaluation_that_says_nothing_of_itself_is_not_timed(
-    runs: Runs, kind: str, evaluations: int
-) -> None:
+def test_an_evaluation_without_eval_is_not_timed(runs: Runs, kind: str, evaluations: int) -> None:
     _, report = runs[kind]
     assert (report["iterations"], report["samples"]) == (3 * STEPS, 3 * STEPS * BATCH)
     assert report["interrupted"] == evaluations
@@ -275,7 +302,7 @@ def test_self_play_is_part_of_the_training_in_evaluation_mode_and_with_new_optim
 
 
 @pytest.mark.parametrize("kind", ["late_acting", "trials_with_a_graph"])
-def test_time_is_unknown_where_acting_may_be_either(runs: Runs, kind: str) -> None:
+def test_time_is_unknown_if_acting_may_be_a_rollout_or_an_evaluation(runs: Runs, kind: str) -> None:
     losses, report = runs[kind]
     assert (report["iterations"], report["samples"]) == (len(losses), len(losses) * BATCH)
     assert report["timed"] == {"iterations": 0, "samples": 0, "seconds": 0}
@@ -284,7 +311,7 @@ def test_time_is_unknown_where_acting_may_be_either(runs: Runs, kind: str) -> No
 @pytest.mark.parametrize(
     ("kind", "rounds"), [("playing_with_a_graph", (5, 5)), ("frequent_acting", (13, 14))]
 )
-def test_acting_belongs_to_a_training_that_begins_with_it_or_needs_it_often(
+def test_acting_is_part_of_a_training_that_begins_with_it_or_acts_often(
     runs: Runs, kind: str, rounds: tuple[int, int]
 ) -> None:
     losses, report = runs[kind]
@@ -300,6 +327,6 @@ def test_turns_of_another_optimizer_belong_to_the_iterations_of_the_first(runs: 
     assert report["timed"]["iterations"] >= iterations - WARMUP - 1
 
 
-def test_arguments_of_a_model_are_no_list_of_images(runs: Runs) -> None:
+def test_arguments_of_a_model_are_not_taken_for_a_list_of_images(runs: Runs) -> None:
     _, report = runs["one_sequence_with_its_state"]
     assert (report["samples"], report["samples_from"]) == (STEPS, "input")

@@ -31,14 +31,14 @@ def mesh(names: tuple[str, ...] | None, *sizes: int) -> Any:
         (None, (8,), [Shard(1)], 8),
     ],
 )
-def test_axes_of_a_mesh_say_whether_their_ranks_share_a_batch(
+def test_axes_of_a_mesh_show_whether_their_ranks_share_a_batch(
     names: tuple[str, ...] | None, sizes: tuple[int, ...], placements: list[Any], ranks: int
 ) -> None:
     parameter = SimpleNamespace(device_mesh=mesh(names, *sizes), placements=placements)
     assert _mesh_ranks(parameter) == ranks
 
 
-def test_a_batch_is_divided_along_its_first_axis_alone() -> None:
+def test_a_batch_is_divided_only_along_its_first_axis() -> None:
     assert _row_groups(mesh(None, 2, 4), [Shard(0), Shard(1)]) == 2
     assert _row_groups(mesh(None, 2, 4), [Shard(0), Shard(0)]) == 8
     assert _row_groups(mesh(None, 8), [Replicate()]) == 1

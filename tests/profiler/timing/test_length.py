@@ -1,4 +1,4 @@
-"""How many iterations a training has left, read from its own loops."""
+"""The expected length of a training, read from its loops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Step = Callable[[int], None]
 
 
 class Batches:
-    """A loader without a range: what is read of it is told by the `LoaderPass`."""
+    """A loader without a range; a `LoaderPass` says how far it has been read."""
 
     def __init__(self) -> None:
         self.batch_index = 0
@@ -44,7 +44,7 @@ class Batches:
 
 
 class Trainer:
-    """As transformers' is seen: by its name and its state, which counts a step once it is over."""
+    """Like transformers': recognized by its name and its state, which counts steps that ended."""
 
     __module__ = "transformers.trainer"
 
@@ -158,7 +158,7 @@ def test_steps_without_a_loader(tmp_path: Path) -> None:
 
 
 def test_passes_that_only_fill_a_buffer_are_no_iterations(tmp_path: Path) -> None:
-    """How many passes an iteration takes is seen from look to look."""
+    """Successive looks show how many passes an iteration takes."""
     source = (
         "for number in range(400):\n    if number >= 30 and number % 10 == 0:\n        step()\n"
     )
@@ -211,7 +211,7 @@ for epoch in range(6):
         "exec('for epoch in range(3):\\n    step()')\n",
     ],
 )
-def test_what_cannot_be_read_is_not_guessed(tmp_path: Path, source: str) -> None:
+def test_a_length_that_cannot_be_read_is_not_guessed(tmp_path: Path, source: str) -> None:
     turns = iter([True, False])
     results = planned_lengths(
         tmp_path, source, running=lambda: next(turns), folds=lambda: [1], secret=lambda: 3
@@ -228,8 +228,8 @@ def test_what_cannot_be_read_is_not_guessed(tmp_path: Path, source: str) -> None
         "for epoch in range(int(1e18)):\n    step()\n    break\n",
     ],
 )
-def test_what_goes_on_until_it_is_stopped_has_no_length(tmp_path: Path, source: str) -> None:
-    """hopsd would refuse the whole report."""
+def test_an_endless_loop_has_no_length(tmp_path: Path, source: str) -> None:
+    """hopsd would refuse the report."""
     assert set(planned_lengths(tmp_path, source, most=math.inf)) == {None}
 
 
@@ -299,8 +299,8 @@ def test_a_script_from_a_pipe_is_not_read_again(tmp_path: Path) -> None:
     assert results == [None] * 3
 
 
-def test_a_loop_that_starts_ranks_is_none_of_theirs(tmp_path: Path) -> None:
-    """A forked rank has the frames of its parent, which starts one after the other."""
+def test_a_loop_that_starts_ranks_does_not_count_as_theirs(tmp_path: Path) -> None:
+    """A forked rank has the frames of its parent, which starts the ranks in a loop."""
     source = """
 def rank():
     for epoch in range(3):
@@ -340,7 +340,7 @@ def test_a_trainer_knows(tmp_path: Path) -> None:
 
 
 def test_a_loop_around_a_trainer_counts(tmp_path: Path) -> None:
-    """Of 3 folds, each of 300 iterations, 5 of which are made."""
+    """Three folds of 300 iterations each, five of which are done."""
     source = """
 from copy import deepcopy
 for fold in range(3):
@@ -357,7 +357,7 @@ def test_a_trainer_within_a_loop_of_unknown_length_has_none(tmp_path: Path) -> N
 
 
 class AttributeObject:
-    """Attributes of several kinds; ``asked`` says which of them were computed."""
+    """Has attributes of several kinds; ``asked`` lists those that were computed."""
 
     __slots__ = ("__dict__", "asked", "slot")
     of_class = 3
@@ -382,7 +382,7 @@ class AttributeObject:
 
 
 class Settings(dict[str, int]):
-    """A dictionary whose items are its attributes, too."""
+    """A dictionary whose items are also its attributes."""
 
     def __getattr__(self, name: str) -> int:
         raise AssertionError(name)
@@ -394,7 +394,7 @@ class ComputedDict(dict[str, int]):
 
 
 class ResolvedConfig:
-    """As OmegaConf's and `ml_collections`' dictionaries: attributes are looked up in a place."""
+    """Like dictionaries of OmegaConf and `ml_collections`, which look attributes up inside."""
 
     def __init__(self, place: str, item: object) -> None:
         self.__dict__[place] = {"epochs": item}
@@ -420,7 +420,7 @@ class ResolvedConfig:
         ("collected.epochs", 3.0),
     ],
 )
-def test_nothing_of_the_program_is_computed(
+def test_no_property_of_the_program_is_computed(
     tmp_path: Path, read: str, expected_length: float | None
 ) -> None:
     """The loop itself goes over another range, so that it computes nothing either."""
@@ -442,7 +442,7 @@ def test_nothing_of_the_program_is_computed(
 
 
 def test_parsed_functions_are_not_kept(tmp_path: Path) -> None:
-    """Only their loops: the statements around them would hold megabytes."""
+    """Only loops are kept: the statements around them would take megabytes."""
     source = "x = 1\n" * 500 + "for epoch in range(3):\n    step()\n" + "    x = 2\n" * 500
     script = tmp_path / "train.py"
     script.write_text(source)
@@ -476,7 +476,7 @@ main()
     assert alive == [None, None]
 
 
-def test_a_function_that_keeps_its_variables_finds_them_as_it_left_them(tmp_path: Path) -> None:
+def test_variables_of_a_running_function_are_unchanged(tmp_path: Path) -> None:
     source = """
 def main(rate=0.1):
     options = locals()
@@ -512,7 +512,7 @@ main()
 
 
 class PreemptedError(Exception):
-    """A handler's."""
+    """Raised by a signal handler."""
 
 
 @pytest.mark.parametrize("target", [(ast, "parse"), (_Names, "range"), (_Names, "number")])
@@ -539,7 +539,7 @@ def test_what_a_handler_raises_during_a_look_ends_the_program(
 
 
 def test_an_elastic_loader_knows(tmp_path: Path) -> None:
-    """However many steps earlier runs, on other numbers of ranks, have done."""
+    """It does not matter how many steps earlier runs did on other numbers of ranks."""
     elastic = pytest.importorskip("hops_profiler.data.elastic")
     loader = elastic.ElasticLoader(range(10), global_batch=4, epochs=3, rank=0, world_size=1)
     loader.load_state_dict({**loader.state_dict(), "offset": 2, "step": 2})

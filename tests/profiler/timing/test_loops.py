@@ -1,4 +1,4 @@
-"""Training loops of every form, in this process: how many iterations and samples are seen."""
+"""Iterations and samples counted in training loops of every form, run in this process."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import torch
 from hops_profiler.timing import events, graphless, hooks, inspections
 from hops_profiler.timing import session as session_module
 from hops_profiler.timing.batch import samples_given, samples_of
+from hops_profiler.timing.gradients import KeptGradient
 from hops_profiler.timing.recorder import Recorder
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
@@ -71,7 +72,7 @@ class Loop:
         self.model.train()
 
 
-def test_several_loaders_a_step() -> None:
+def test_several_loaders_for_a_step() -> None:
     """Domain generalization: one batch from each domain, all in one pass."""
     loop = Loop()
     loaders = [DataLoader(rows(320), batch_size=size) for size in (8, 8, 16)]
@@ -89,7 +90,7 @@ def test_several_loaders_a_step() -> None:
 
 
 @pytest.mark.parametrize("batches", [1, 2, 7])
-def test_an_evaluation_of_however_few_batches_is_not_training(batches: int) -> None:
+def test_an_evaluation_of_any_number_of_batches_is_not_training(batches: int) -> None:
     loop = Loop()
 
     def train() -> None:
@@ -119,7 +120,7 @@ def test_an_evaluation_without_a_loader_is_not_training() -> None:
     assert summary["samples_from"] == "input"
 
 
-def test_a_validation_before_training_is_no_training() -> None:
+def test_a_validation_before_training_is_not_counted() -> None:
     loop = Loop()
 
     def train() -> None:
@@ -167,7 +168,7 @@ def test_the_passes_of_a_closure_are_over_the_same_samples() -> None:
     assert counts(measure(train))[:2] == (12, 12 * 32)
 
 
-def test_rollouts_are_no_samples_and_other_networks_passes_no_others() -> None:
+def test_neither_rollouts_nor_passes_of_other_networks_add_samples() -> None:
     """As in SAC: a critic and an actor step in turns on one batch from a buffer."""
     critic, actor = Loop(), Loop()
 
@@ -184,8 +185,8 @@ def test_rollouts_are_no_samples_and_other_networks_passes_no_others() -> None:
     assert summary["timed"]["samples"] == summary["timed"]["iterations"] * 64
 
 
-def test_an_episodes_steps_add_up() -> None:
-    """As in REINFORCE: one pass back over a graph that one call a step has built."""
+def test_the_steps_of_an_episode_add_up() -> None:
+    """As in REINFORCE: one backward pass over a graph that a call for each step has built."""
     loop = Loop()
 
     def train() -> None:
@@ -246,7 +247,7 @@ def test_a_step_for_each_group_of_parameters_is_one_iteration() -> None:
     assert counts(measure(train)) == (20, 160, 17, 136)
 
 
-def test_an_accumulation_longer_than_patience_is_no_training_without_steps() -> None:
+def test_an_accumulation_of_many_passes_is_not_taken_for_training_without_steps() -> None:
     loop = Loop()
 
     def train() -> None:
@@ -263,7 +264,7 @@ def test_an_accumulation_longer_than_patience_is_no_training_without_steps() -> 
     assert timed_samples == timed_iterations * 40 * 8
 
 
-def test_steps_that_nobody_hears_are_told_by_the_passes() -> None:
+def test_steps_that_no_hook_sees_are_counted_by_passes() -> None:
     model = nn.Linear(FEATURES, 1)
 
     def train() -> None:
@@ -281,8 +282,36 @@ def test_steps_that_nobody_hears_are_told_by_the_passes() -> None:
     assert timed_samples == 8 * timed_iterations
 
 
+def test_a_gradient_cleared_through_its_data_is_not_kept() -> None:
+    kept_gradient = KeptGradient()
+    weights = nn.Parameter(torch.ones(FEATURES))
+    kept = []
+    for step in range(4):
+        loss = (weights * (step + 1)).sum()
+        kept.append(kept_gradient.is_kept(loss))
+        loss.backward()
+        kept_gradient.note()
+        if step % 2 and weights.grad is not None:
+            weights.grad.data.zero_()
+    assert kept == [False, True, False, True]
+
+
+def test_a_gradient_that_no_pass_changes_is_not_kept() -> None:
+    """It is that of another model, which is trained no more."""
+    kept_gradient, kept = KeptGradient(), []
+    weights = [nn.Parameter(torch.ones(FEATURES)) for _ in range(2)]
+    for step in range(6):
+        parameter = weights[step > 1]
+        kept.append(kept_gradient.is_kept(parameter.sum()))
+        parameter.sum().backward()
+        kept_gradient.note()
+        if step > 1:
+            parameter.grad = None
+    assert kept == [False, True, True, False, False, False]
+
+
 def test_a_loader_knows_how_many_samples_it_read() -> None:
-    """Whatever collating makes of them: here the batch axis is the second."""
+    """Collation does not matter: here, the batch axis is the second one."""
 
     def transpose(parts: Any) -> torch.Tensor:
         return torch.stack([features for features, _ in parts], 1)
@@ -296,7 +325,7 @@ def test_a_loader_knows_how_many_samples_it_read() -> None:
     assert measure(train)["samples"] == 90
 
 
-def test_a_second_axis_that_a_layer_calls_the_batchs() -> None:
+def test_a_layer_states_that_the_second_axis_is_the_batch_s() -> None:
     class Words(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -334,7 +363,7 @@ def test_a_loss_over_all_words_of_all_texts() -> None:
 
 
 def test_models_that_are_called_in_their_own_way() -> None:
-    """As GPyTorch's, whose constraints on parameters are called as modules are."""
+    """Like GPyTorch's, whose constraints on parameters are modules, too."""
 
     class Process(nn.Module):
         def __init__(self) -> None:
@@ -379,7 +408,7 @@ def test_a_sampler_that_refuses_its_length_is_measured() -> None:
     assert counts(measure(train))[:2] == (10, 80)
 
 
-def test_a_dataset_that_hands_out_batches() -> None:
+def test_a_dataset_that_yields_batches() -> None:
     class Batches(IterableDataset[dict[str, Any]]):
         def __iter__(self) -> Iterator[dict[str, Any]]:
             for _ in range(10):
@@ -417,8 +446,8 @@ def test_samples_of_a_batch(batch: Any, samples: int) -> None:
 
 
 @pytest.mark.parametrize("minibatches", [2, 4, 8, 16])
-def test_looks_fall_on_all_minibatches_of_a_rollout(minibatches: int) -> None:
-    """However seldom they are: a shorter one at its end would be seen too often, or never."""
+def test_inspections_cover_all_minibatches_of_a_rollout(minibatches: int) -> None:
+    """Else a shorter minibatch at the end of each would be seen too often, or never."""
     for share in range(1, 200):
         recorder = Recorder()
         recorder.sample_counter.varies = True
@@ -446,7 +475,7 @@ def nothing_compiled() -> Iterator[None]:
 @pytest.mark.usefixtures("nothing_compiled")
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("kind", ["model", "function", "in place"])
-def test_what_is_compiled_is_seen_without_a_loader_too(kind: str) -> None:
+def test_compiled_models_are_seen_without_a_loader(kind: str) -> None:
     loop = Loop()
 
     def train() -> None:
@@ -488,7 +517,7 @@ def test_a_model_compiled_after_some_training_is_not_compiled_again(kind: str) -
     assert counts(measure(compile_and_train))[:2] == (50, 400)
 
 
-def test_what_is_listened_to_can_be_pickled() -> None:
+def test_hooked_functions_can_be_pickled() -> None:
     measure(lambda: None)
     functions = (
         torch.save,
@@ -501,8 +530,8 @@ def test_what_is_listened_to_can_be_pickled() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 3, 5, 7])
-def test_modules_are_called_as_ever_after_a_look(steps: int) -> None:
-    """Also where the measured block ends within one."""
+def test_modules_are_called_as_before_after_an_inspection(steps: int) -> None:
+    """Also if the measured block ends during an inspection."""
     call_before = nn.Module.__call__
     loop = Loop()
     measure(lambda: [loop.step(torch.randn(2, FEATURES)) for _ in range(steps)])
@@ -510,7 +539,7 @@ def test_modules_are_called_as_ever_after_a_look(steps: int) -> None:
 
 
 @pytest.mark.parametrize("loader", [True, False])
-def test_what_is_told_together_gives_the_same_result(
+def test_events_processed_together_give_the_same_result(
     loader: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of short iterations, among them evaluations, accumulations and a late second optimizer."""
@@ -549,7 +578,7 @@ def test_what_is_told_together_gives_the_same_result(
 
 
 @pytest.mark.parametrize("slow_milliseconds", [0, 1])
-def test_a_step_whose_part_without_a_graph_is_slow_once_is_no_evaluation(
+def test_a_block_without_a_graph_that_is_slow_once_is_not_an_evaluation(
     monkeypatch: pytest.MonkeyPatch, slow_milliseconds: int
 ) -> None:
     """Clipping of gradients, while another process has the processor; in each step or the others'.
@@ -576,7 +605,7 @@ def test_a_step_whose_part_without_a_graph_is_slow_once_is_no_evaluation(
 
 
 def test_another_thread_may_ask_for_the_counts_at_any_time() -> None:
-    """As one does that saves checkpoints in the background: the order of events stays."""
+    """Like a thread that saves checkpoints in the background. The order of events is kept."""
     request, end, report = threading.Event(), threading.Event(), []
 
     def slow(*_: object) -> None:
@@ -600,11 +629,11 @@ def test_another_thread_may_ask_for_the_counts_at_any_time() -> None:
 
 
 class PreemptedError(Exception):
-    """What a program's own handler raises."""
+    """Raised by the program's signal handler."""
 
 
-def test_a_handler_may_raise_anywhere_while_events_are_told() -> None:
-    """Before any instruction, as in Python 3.9: then the next one is told, in every thread."""
+def test_a_handler_may_raise_anywhere_during_a_flush() -> None:
+    """It raises before any instruction, as in Python 3.9; later events are still processed."""
     signals, report, number = True, [], 0
 
     def handler(frame: Any, event: str, _: object) -> Any:
@@ -644,8 +673,8 @@ def test_a_handler_may_raise_anywhere_while_events_are_told() -> None:
     assert number > 20
 
 
-def test_what_a_handler_raises_while_events_are_told_is_the_programs() -> None:
-    """It reaches the loop, from whichever hook, and what follows is measured."""
+def test_an_exception_of_a_handler_during_a_flush_reaches_the_program() -> None:
+    """It reaches the loop from any hook, and later iterations are measured."""
 
     def handler(*_: object) -> None:
         raise PreemptedError
@@ -687,7 +716,7 @@ def test_what_a_handler_raises_while_events_are_told_is_the_programs() -> None:
     assert (report["failure"], report["iterations"]) == ("", 4)
 
 
-def test_a_block_begins_once_another_thread_has_told_what_was_before(
+def test_a_block_begins_once_another_thread_has_flushed_earlier_events(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begins, report = threading.Event(), []
@@ -731,8 +760,8 @@ def test_a_block_begins_once_another_thread_has_told_what_was_before(
     assert report == [1, 2]
 
 
-def test_what_is_noted_between_steps_does_not_grow_for_ever() -> None:
-    """A server of inference requests that calls ``eval()`` before each."""
+def test_events_between_steps_are_bounded() -> None:
+    """A server that calls ``eval()`` before each inference request."""
     model = nn.Linear(1, 1)
     with hops_profiler.profile() as session:
         for _ in range(2 * events.MAX_EVENTS):
@@ -740,7 +769,7 @@ def test_what_is_noted_between_steps_does_not_grow_for_ever() -> None:
         assert len(session._hooks._queue.events) <= events.MAX_EVENTS + 2
 
 
-def test_a_handler_that_saves_while_the_recorder_is_told_is_not_waited_for() -> None:
+def test_a_handler_that_saves_during_a_flush_does_not_wait_for_it() -> None:
     report: list[str] = []
 
     def save(*_: object) -> None:
@@ -769,7 +798,7 @@ def test_after_a_failure_nothing_is_kept_and_the_first_one_is_reported(
 
 
 class Refuses(torch.optim.SGD):
-    """Raises at every third step; the others are its base class's."""
+    """Raises at every third step; other steps are those of its base class."""
 
     steps = 0
 
@@ -782,7 +811,7 @@ class Refuses(torch.optim.SGD):
 
 @pytest.mark.parametrize("loads", [True, False])
 def test_a_step_that_raises_is_over(loads: bool) -> None:
-    """Its phase does not go on until the end of the training, nor for as long as eight such."""
+    """Its phase ends at once, not at the end of the training or after eight such steps."""
     model = nn.Linear(FEATURES, 1)
     optimizer = Refuses(model.parameters(), lr=0.01)
     rows = [torch.ones(FEATURES)] * 12

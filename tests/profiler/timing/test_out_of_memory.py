@@ -26,7 +26,7 @@ PROGRAM = Path(__file__).parents[1] / "programs" / "memory.py"
         ("0", "caught", []),
     ],
 )
-def test_an_error_that_nobody_caught(
+def test_an_uncaught_error(
     node: Node, iteration: str, way: str, expected_reports: list[tuple[int, bool]]
 ) -> None:
     result = node.run(PROGRAM, iteration, way)
@@ -36,7 +36,7 @@ def test_an_error_that_nobody_caught(
 
 @pytest.mark.long
 def test_in_a_process_that_pytorch_started(node: Node) -> None:
-    """Only its parent learns of the error, as a text."""
+    """Only the parent process sees the error, as text."""
     program = node.folder / "spawned.py"
     program.write_text(
         "import torch.multiprocessing as mp\n"

@@ -1,4 +1,4 @@
-"""Training of every kind, unchanged: the same losses to the last bit, and an honest report."""
+"""Unchanged trainings of every kind have the same losses to the last bit, and a correct report."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def needs(module: str) -> pytest.MarkDecorator:
 
 
 def check_report(report: dict[str, Any]) -> None:
-    """The daemon takes it."""
+    """Check that hopsd accepts the report."""
     name = ".".join(str(report[k]) for k in ("job", "run", "node", "rank", "pid")) + ".json"
     parse_report(json.dumps(report).encode(), name, time.time())
 
@@ -79,8 +79,8 @@ def test_losses_are_bitwise_equal_and_counts_exact(
 
 
 @pytest.mark.long
-def test_an_evaluation_is_no_iterations_time(node: Node) -> None:
-    """One after each ten steps; the last has no step behind it that it could lengthen."""
+def test_the_time_of_an_evaluation_is_not_part_of_an_iteration(node: Node) -> None:
+    """An evaluation follows every ten steps; no step follows the last one."""
     (report,) = node.program("accumulate").reports
     assert report["interrupted"] == 3
     assert report["timed"]["iterations"] == 40 - 3 - 3
@@ -90,8 +90,8 @@ def test_an_evaluation_is_no_iterations_time(node: Node) -> None:
 
 
 @pytest.mark.long
-def test_phases_are_those_of_a_loop_with_clocks_of_its_own(node: Node) -> None:
-    """To 5 %. On a busy machine a process may lose the CPU between two clocks: six tries."""
+def test_phases_agree_with_clocks_in_the_loop(node: Node) -> None:
+    """Within 5 %. Six tries, as a process may lose the CPU between two clocks on a busy machine."""
     worst: dict[str, float] = {}
     for _ in range(6):
         result = node.program("instrumented")
@@ -107,8 +107,8 @@ def test_phases_are_those_of_a_loop_with_clocks_of_its_own(node: Node) -> None:
 
 
 @pytest.mark.long
-def test_ranks_report_each_and_the_fast_one_shows_its_wait(node: Node) -> None:
-    """Rank 1 is 40 ms late at each second iteration; on a busy machine either is: three tries."""
+def test_each_rank_reports_and_the_faster_one_shows_its_wait(node: Node) -> None:
+    """Rank 1 is 40 ms late in every second iteration; on a busy machine, either rank may be."""
     session = []
     for _ in range(3):
         reports = node.torchrun(2, "spread").reports
@@ -129,7 +129,7 @@ def test_ranks_report_each_and_the_fast_one_shows_its_wait(node: Node) -> None:
 
 
 @pytest.mark.long
-def test_two_programs_of_a_job_one_after_the_other_both_count(node: Node) -> None:
+def test_two_consecutive_programs_of_a_job_both_count(node: Node) -> None:
     first = node.program("plain").reports
     second = node.program("plain", HOPS_RESTART_COUNT="1").reports
     assert [r["run"] for r in first + second] == [0, 1]
@@ -137,8 +137,8 @@ def test_two_programs_of_a_job_one_after_the_other_both_count(node: Node) -> Non
 
 
 @pytest.mark.long
-def test_without_a_data_loader_the_models_input_tells_the_batch(node: Node) -> None:
-    """Two passes to a step: as in loops that cut their batches from one long text."""
+def test_without_a_data_loader_the_model_s_input_shows_the_batch(node: Node) -> None:
+    """Each step has two passes, as in loops that cut their batches from one long text."""
     code = """
 import torch
 model = torch.nn.Linear(4, 1)
@@ -157,7 +157,7 @@ print(len(torch.nn.modules.module._global_forward_pre_hooks))
 
 
 @pytest.mark.long
-def test_the_last_save_and_the_program_are_told(node: Node) -> None:
+def test_the_last_save_and_the_program_are_reported(node: Node) -> None:
     script = node.folder / "train.py"
     script.write_text("""
 import io, torch
@@ -178,7 +178,7 @@ for iteration in range(20):
 
 
 @pytest.mark.long
-def test_a_save_that_is_a_programs_last_act_is_over_with_it(node: Node) -> None:
+def test_a_save_at_the_end_of_a_program_ends_with_it(node: Node) -> None:
     code = """
 import io, torch
 w = torch.ones(4, requires_grad=True)
@@ -204,7 +204,7 @@ torch.save(w, io.BytesIO())
         ("{'step': 1200}", 1, 1, ""),
     ],
 )
-def test_a_job_that_was_started_again_says_from_which_step(
+def test_a_restarted_job_reports_the_step_it_continues_from(
     node: Node, state: str, restarts: int, rank: int, line: str
 ) -> None:
     code = f"""
@@ -223,7 +223,7 @@ with open("last.pt", "rb") as file:
 
 
 @pytest.mark.long
-def test_a_save_of_several_files_is_told_while_it_is_under_way(node: Node) -> None:
+def test_a_save_of_several_files_is_reported_while_it_lasts(node: Node) -> None:
     code = """
 import glob, json, os, time, torch
 def seen():
@@ -246,7 +246,7 @@ seen()
 
 
 @pytest.mark.long
-def test_batch_of_the_comment_counts_where_none_can_be_seen(node: Node) -> None:
+def test_the_comment_s_batch_counts_if_none_is_seen(node: Node) -> None:
     code = """
 import torch
 w = torch.ones(4, requires_grad=True)
@@ -262,7 +262,7 @@ for _ in range(20):
 
 @pytest.mark.long
 def test_overhead_and_memory_of_many_iterations(node: Node) -> None:
-    """Under 0.5 % of 20 ms, and nothing that grows: 100,000 iterations of the smallest model."""
+    """Under 0.5 % of 20 ms, and no growth over 100,000 iterations of the smallest model."""
     profile = json.loads(node.program("long", "100000").out)
     alone = json.loads(node.program("long", "20000", profiler=False).out)
     assert profile["seconds"] - alone["seconds"] < 0.005 * 0.020

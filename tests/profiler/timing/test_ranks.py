@@ -1,4 +1,4 @@
-"""Several ranks: who works on which batch, and who waits for whom."""
+"""Several ranks: which of them share a batch, and which waits for which."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH, ITERATIONS = 16, 40
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["tensor", "pipeline", "stages"])
-def test_ranks_that_share_a_batch_tell_their_shares(node: Node, kind: str) -> None:
+def test_ranks_that_share_a_batch_report_their_shares(node: Node, kind: str) -> None:
     reports = node.torchrun(2, "ranks", kind).reports
     assert [(r["iterations"], r["failure"]) for r in reports] == [(ITERATIONS, "")] * 2
     assert sum(r["samples"] for r in reports) == ITERATIONS * BATCH
@@ -25,19 +25,19 @@ def test_ranks_that_share_a_batch_tell_their_shares(node: Node, kind: str) -> No
 
 
 @pytest.mark.long
-def test_ranks_that_share_layers_train_on_the_rows_that_each_gives_them(node: Node) -> None:
+def test_ranks_that_share_layers_train_on_the_rows_of_each(node: Node) -> None:
     reports = node.torchrun(2, "ranks", "sequence").reports
     assert [(r["samples"], r["failure"]) for r in reports] == [(ITERATIONS * BATCH, "")] * 2
 
 
 @pytest.mark.long
-def test_what_stages_share_is_unknown_where_they_read_no_loader(node: Node) -> None:
+def test_samples_of_stages_are_unknown_if_they_read_no_loader(node: Node) -> None:
     reports = node.torchrun(2, "ranks", "stages_without_loader").reports
     assert [(r["samples"], r["samples_from"], r["failure"]) for r in reports] == [(0, "", "")] * 2
 
 
 @pytest.mark.long
-def test_a_rank_that_reads_for_others_tells_what_it_trains_on(node: Node) -> None:
+def test_a_rank_that_reads_for_others_reports_what_it_trains_on(node: Node) -> None:
     reports = node.torchrun(2, "ranks", "dispatched").reports
     assert [r["samples"] for r in reports] == [ITERATIONS * BATCH] * 2
 

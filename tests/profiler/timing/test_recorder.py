@@ -1,4 +1,4 @@
-"""From moments to iterations, without PyTorch and without a clock."""
+"""How the recorder turns events into iterations, without PyTorch or a clock."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hops_profiler.timing.forgotten import ForgottenGraphs
 from hops_profiler.timing.inspections import InspectionPlan
 from hops_profiler.timing.pauses import DOUBT, EVALUATION, ROLLOUT, Pauses
 from hops_profiler.timing.recorder import STEPS_TO_NEW_LEADER, Recorder
-from hops_profiler.timing.series import Series
+from hops_profiler.timing.series import Histogram
 from hypothesis import given
 from hypothesis import strategies as st
 
 
 class Loop:
-    """A training loop in which every moment is said."""
+    """A training loop that passes each event to a recorder."""
 
     def __init__(self) -> None:
         self.recorder = Recorder()
@@ -87,8 +87,8 @@ def test_a_loop_that_reads_ahead_is_not_taken_for_one_that_evaluates() -> None:
 
 @pytest.mark.parametrize("evaluates", [True, False])
 def test_a_loop_that_reads_a_batch_ahead_is_timed_to_the_end_of_each_epoch(evaluates: bool) -> None:
-    """As accelerate's loaders are. The end of the loader's workers is part of the last iteration,
-    and the last batch is shorter."""
+    """Like accelerate's loaders. The last iteration includes the end of the loader's workers, and
+    the last batch is shorter."""
     loop, epochs = Loop(), 5
     recorder = loop.recorder
 
@@ -121,7 +121,7 @@ def test_a_loop_that_reads_a_batch_ahead_is_timed_to_the_end_of_each_epoch(evalu
     assert recorder.samples == pytest.approx(75 * epochs, abs=10 * epochs)
 
 
-def test_a_trial_before_training_counts_nothing() -> None:
+def test_inference_before_training_is_not_counted() -> None:
     loop = Loop()
     for _ in range(5):
         loop.fetch(samples=1000)
@@ -146,7 +146,7 @@ def test_inference_is_data_and_forward() -> None:
     assert counts.iteration.mean == pytest.approx(0.3)
 
 
-def test_the_first_optimizer_leads_until_it_steps_no_more() -> None:
+def test_the_first_optimizer_leads_until_it_stops_stepping() -> None:
     loop = Loop()
     assert loop.step(1)
     assert not loop.step(2)
@@ -158,8 +158,8 @@ def test_the_first_optimizer_leads_until_it_steps_no_more() -> None:
     assert loop.recorder.counts.iterations == 2 + STEPS_TO_NEW_LEADER + 1
 
 
-def test_a_leader_that_returns_has_had_what_another_did_in_its_turn() -> None:
-    """Where it is gone for good, the next one leads at once, and nothing is taken back."""
+def test_the_iteration_of_a_leader_that_returns_includes_the_turn_of_another() -> None:
+    """If the leader no longer exists, the next optimizer leads at once and for good."""
     loop = Loop()
     for _ in range(3):
         for _ in range(2 * STEPS_TO_NEW_LEADER):
@@ -198,7 +198,7 @@ def test_steps_within_the_backward_pass_are_updates() -> None:
 
 
 def test_a_forward_pass_within_the_step_is_forward() -> None:
-    """A closure, as Lightning and LBFGS give it."""
+    """A closure, as Lightning and LBFGS use."""
     loop = Loop()
     for _ in range(WARMUP + 2):
         loop.fetch()
@@ -221,7 +221,7 @@ KINDS = [
 
 
 def _events(kinds: list[tuple[str, int]]) -> list[Any]:
-    """What happens in iterations of these kinds and sizes: methods and their arguments in turn."""
+    """Events of iterations of these kinds and sizes: methods alternate with their arguments."""
     events: list[Any] = []
     now = 64.0
 
@@ -269,7 +269,7 @@ def _recorder_of(events: list[Any], *, is_batched: bool) -> Recorder:
 
 
 def _state(recorder: Recorder) -> dict[str, Any]:
-    """All that it remembers but the times."""
+    """The recorder's state except for times."""
     counter = recorder.sample_counter
     owners = recorder, recorder.counts, recorder._phases, counter, recorder._warmup
     state = {name: value for owner in owners for name, value in vars(owner).items()}
@@ -284,8 +284,9 @@ def _state(recorder: Recorder) -> dict[str, Any]:
     }
     for name in ("counts", "sample_counter", "_phases", "_device_times", "_warmup"):
         del state[name]
-    for name in ("iteration", "phases", "on_device", "took"):
+    for name in ("iteration", "phases", "data", "backward", "on_device", "took"):
         del state[name]
+    del state["backward_on_device"]
     return state
 
 
@@ -293,7 +294,9 @@ def _state(recorder: Recorder) -> dict[str, Any]:
     st.sampled_from(["usual", "numbered"]),
     st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 9)), max_size=40),
 )
-def test_usual_iterations_may_be_told_together(usual: str, kinds: list[tuple[str, int]]) -> None:
+def test_regular_iterations_processed_together_give_the_same_result(
+    usual: str, kinds: list[tuple[str, int]]
+) -> None:
     """With a loader or without one."""
     events = _events([(usual, 8)] * 4 + kinds + [(usual, 8)] * 12)
     single, several = _recorder_of(events, is_batched=False), _recorder_of(events, is_batched=True)
@@ -312,7 +315,7 @@ def test_usual_iterations_may_be_told_together(usual: str, kinds: list[tuple[str
         max_size=200,
     )
 )
-def test_whatever_is_said_no_time_is_lost_or_counted_twice(
+def test_no_sequence_of_events_loses_time_or_counts_it_twice(
     event_list: list[tuple[str, float]],
 ) -> None:
     """The phases of the timed iterations add up to their wall time, and nothing is negative."""
@@ -338,8 +341,8 @@ def test_whatever_is_said_no_time_is_lost_or_counted_twice(
 
 
 @given(st.lists(st.floats(1e-5, 1e3), min_size=1, max_size=200))
-def test_a_series_keeps_mean_deviation_and_quantiles(values: list[float]) -> None:
-    series = Series()
+def test_a_histogram_keeps_mean_deviation_and_quantiles(values: list[float]) -> None:
+    series = Histogram()
     for value in values:
         series.add(value)
     mean = sum(values) / len(values)
@@ -353,8 +356,8 @@ def test_a_series_keeps_mean_deviation_and_quantiles(values: list[float]) -> Non
     assert sum(series.bins.values()) == len(values)
 
 
-def test_a_series_does_not_grow() -> None:
-    series = Series()
+def test_a_histogram_does_not_grow() -> None:
+    series = Histogram()
     for i in range(-40, 40):
         series.add(10.0 ** (i / 8))
     assert len(series.bins) <= 1 + 24 * 11
@@ -363,7 +366,7 @@ def test_a_series_does_not_grow() -> None:
 @pytest.mark.parametrize(
     ("data", "forward", "backward_update"), [(5.0, 2.0, 3.0), (1.0, 2.0, 3.0), (0.5, 1.0, 9.0)]
 )
-def test_the_pattern_is_the_form_that_fits(
+def test_the_pattern_is_the_form_closer_to_the_measured_time(
     data: float, forward: float, backward_update: float
 ) -> None:
     overlap_seconds = max(data, backward_update) + forward
@@ -402,19 +405,19 @@ def test_a_large_graph_that_leads_nowhere_makes_time_doubtful(
 
 @pytest.mark.parametrize(("milliseconds", "interval"), [(100, 23), (1, 23), (0.3, 97), (0.05, 797)])
 def test_inspections_of_short_iterations_are_rare(milliseconds: float, interval: int) -> None:
-    """They take at most 0.5 % of the time."""
+    """Inspections take at most 0.5 % of the time."""
     recorder = Recorder()
     recorder.counts.iteration.add(milliseconds / 1000)
     assert InspectionPlan().interval(recorder) == interval
 
 
 class Batch:
-    """What a look showed of a forward pass."""
+    """Stands for the batch of an inspected backward pass."""
 
     def __init__(
         self, rows: int, outputs: int, axes: set[int], *, samples: int = 0, unclear: bool = False
     ) -> None:
-        self.rows, self.outputs, self.axes = rows, outputs, axes
+        self.rows, self.outputs, self.axes, self.unused_rows = rows, outputs, axes, 0
         self.samples, self.unclear = samples, unclear
         self.loss_rows = samples
         self.sources: set[tuple[int, int]] = set()
@@ -429,7 +432,7 @@ class Batch:
 
 
 def samples_where(read: int, model_samples: int, batch: Batch) -> float:
-    """Of ten iterations that read so many rows, of which the model is given so many."""
+    """Samples of ten iterations that read ``read`` rows and give the model ``model_samples``."""
     loop = Loop()
     for iteration in range(10):
         loop.fetch(samples=read)
@@ -457,13 +460,13 @@ def samples_where(read: int, model_samples: int, batch: Batch) -> float:
         (8, 0, Batch(0, 0, set()), 8),  # a look that sees nothing
     ],
 )
-def test_what_the_model_is_given_corrects_what_was_read(
+def test_the_model_s_input_corrects_the_samples_read(
     read: int, model_samples: int, batch: Batch, samples: int
 ) -> None:
     assert samples_where(read, model_samples, batch) == samples
 
 
-def test_one_look_that_differs_corrects_nothing() -> None:
+def test_one_inspection_that_differs_corrects_nothing() -> None:
     loop = Loop()
     for iteration in range(10):
         loop.fetch(samples=32)
@@ -514,8 +517,8 @@ def test_samples_that_vary_are_vague_until_enough_iterations_were_inspected() ->
     assert not vague[-1]
 
 
-def test_few_iterations_that_nobody_saw_leave_a_short_training_s_samples_vague() -> None:
-    """Three of seventeen; 40 samples, give or take 16."""
+def test_few_uninspected_iterations_leave_the_samples_of_a_short_training_vague() -> None:
+    """Three of seventeen were not; the others have 40 samples, with a deviation of 16."""
     loop = Loop()
     for iteration in range(17):
         if iteration not in (3, 4, 5):
@@ -526,8 +529,8 @@ def test_few_iterations_that_nobody_saw_leave_a_short_training_s_samples_vague()
     assert loop.recorder.samples_are_unknown
 
 
-def test_samples_are_unknown_where_batches_grew_between_two_inspections() -> None:
-    """All are inspected from the first larger one that was; those since the last are not known."""
+def test_samples_are_unknown_if_batches_grew_between_two_inspections() -> None:
+    """Iterations before the first larger batch, since the previous inspection, are unknown."""
     loop = Loop()
     for iteration in range(300):
         rows = 8 if iteration < 150 else 64
@@ -539,7 +542,7 @@ def test_samples_are_unknown_where_batches_grew_between_two_inspections() -> Non
     assert loop.recorder.samples_are_unknown
 
 
-def test_samples_that_vary_are_known_where_all_iterations_were_inspected() -> None:
+def test_samples_that_vary_are_known_if_all_iterations_were_inspected() -> None:
     loop = Loop()
     for iteration in range(20):
         rows = 64 if iteration % 4 else 8
@@ -563,6 +566,20 @@ def test_stages_of_a_model_on_one_rank_are_over_the_same_samples() -> None:
     assert loop.recorder.samples == 6 * 8
 
 
+@pytest.mark.parametrize("cleared", [True, False])
+def test_time_is_unknown_if_passes_end_iterations_and_no_gradient_was_seen_cleared(
+    cleared: bool,
+) -> None:
+    """As on a GPU with `grad.data.zero_()`: the passes may accumulate a gradient."""
+    loop = Loop()
+    for number in range(50):
+        loop.fetch()
+        loop.recorder.keep_gradients(number > 0 and not cleared)
+        loop.phase("backward", 0.3)
+    assert loop.recorder.counts.iterations == 50
+    assert loop.recorder.time_is_unknown != cleared
+
+
 def test_the_first_step_of_a_gan_is_over_a_whole_batch() -> None:
     """The generator's step ends the first iteration, before the discriminator's pass."""
     loop = Loop()
@@ -576,7 +593,7 @@ def test_the_first_step_of_a_gan_is_over_a_whole_batch() -> None:
     assert loop.recorder.samples == 6 * 16
 
 
-def test_what_comes_often_is_a_rollout_but_the_time_of_the_first_stays_in_doubt() -> None:
+def test_frequent_pauses_are_rollouts_but_the_time_of_the_first_stays_in_doubt() -> None:
     pauses = Pauses()
     verdicts = []
     for iteration, acts in enumerate((0, 5, 0, 0, 0, 0, 5)):

@@ -1,4 +1,4 @@
-"""Reports in a folder where every user may put what they like."""
+"""Reports in a folder where any user may create files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKEN = report.token()
 NAME = report.file_name("17", 0, "n0", 0, 4242, TOKEN)
 
 
-def test_a_report_is_replaced_as_a_whole_and_all_may_read_it(tmp_path: Path) -> None:
+def test_a_report_is_replaced_as_a_whole_and_anyone_may_read_it(tmp_path: Path) -> None:
     umask_before = os.umask(0o077)
     try:
         for position in range(3):
@@ -30,15 +30,15 @@ def test_a_report_is_replaced_as_a_whole_and_all_may_read_it(tmp_path: Path) -> 
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
-def test_hopsd_knows_the_name_and_nobody_guesses_it() -> None:
+def test_hopsd_parses_the_name_and_nobody_can_guess_it() -> None:
     results = FILE_NAME.fullmatch(NAME)
     assert results is not None
     assert results.groups() == ("17", "0", "n0", "0", "4242")
     assert len({report.token() for _ in range(1000)}) == 1000
 
 
-def test_what_lies_at_the_name_is_neither_waited_for_nor_written_to(tmp_path: Path) -> None:
-    """Here the name was guessed: who writes in place hangs, or overwrites."""
+def test_an_existing_file_of_that_name_is_neither_waited_for_nor_written_to(tmp_path: Path) -> None:
+    """Assumes that the name was guessed: writing in place would hang, or overwrite another file."""
     folder, victim = tmp_path / "reports", tmp_path / "victim"
     folder.mkdir()
     victim.write_text("precious")
@@ -58,8 +58,10 @@ def test_what_lies_at_the_name_is_neither_waited_for_nor_written_to(tmp_path: Pa
     assert time.monotonic() - began < 30.0
 
 
-def test_a_partial_file_cannot_be_foreseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And where it were, the file there would not be opened."""
+def test_the_name_of_a_partial_file_cannot_be_predicted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if it were predicted, an existing file would not be opened."""
     open_calls: list[tuple[Path, int]] = []
     real = os.open
 

@@ -1,4 +1,4 @@
-"""What ranks read, compared through their store."""
+"""Rows that ranks read, compared through their store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hops_profiler.timing.rows import SameRows  # noqa: E402
 
 
 class CountingStore(torch.distributed.HashStore):  # type: ignore[misc]
-    """Counts what is asked of it."""
+    """Counts its calls."""
 
     requests = 0
 
@@ -21,7 +21,7 @@ class CountingStore(torch.distributed.HashStore):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("is_same", [True, False])
-def test_ranks_compare_what_they_read_until_all_have_told(
+def test_ranks_compare_their_rows_until_all_have_reported(
     monkeypatch: pytest.MonkeyPatch, is_same: bool
 ) -> None:
     """A job of 512 ranks would read as many keys from the store in each, for ever."""
@@ -47,7 +47,7 @@ def test_ranks_compare_what_they_read_until_all_have_told(
     assert store.requests == requests == 4
 
 
-def test_what_a_stage_trains_on_is_unclear_until_another_is_seen_to_read_the_same(
+def test_samples_of_a_stage_are_unclear_until_another_stage_reads_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = CountingStore()

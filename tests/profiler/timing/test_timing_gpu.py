@@ -19,7 +19,7 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 
 
 def run_on_gpu(node: Node, program: str, *arguments: str) -> tuple[dict[str, Any], str]:
-    """The only report, and what the program printed."""
+    """Return the only report and the program's output."""
     result = node.run(PROGRAMS / f"gpu_{program}.py", *arguments)
     assert result.code == 0, result.err
     (report,) = result.reports
@@ -28,7 +28,7 @@ def run_on_gpu(node: Node, program: str, *arguments: str) -> tuple[dict[str, Any
 
 
 def test_phases_are_those_that_the_training_itself_measures(node: Node) -> None:
-    """Without waiting for the GPU: the program raises if somebody does."""
+    """The plugin does not wait for the GPU: the program raises if anything does."""
     report, output = run_on_gpu(node, "timed")
     forward, backward, update, _ = (1e-3 * value for value in json.loads(output))
     session = report["basics"]
@@ -39,7 +39,7 @@ def test_phases_are_those_that_the_training_itself_measures(node: Node) -> None:
 
 
 def test_a_profile_run_measures_the_gpu_not_how_fast_the_loop_queues_work(node: Node) -> None:
-    """The loop is as far ahead as CUDA lets it be; in the place of Slurm a script ends the run."""
+    """The loop is as far ahead as CUDA allows; a script in place of Slurm ends the run."""
     alone = node.run(PROGRAMS / "gpu_timed.py", profiler=False)
     assert alone.code == 0, alone.err
     scontrol = node.folder / "bin" / "scontrol"
