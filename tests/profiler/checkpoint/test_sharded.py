@@ -1,4 +1,4 @@
-"""A state that is spread over ranks, which leave and come back in another number."""
+"""A state sharded over ranks, which leave and resume in another number."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAVE = Path(__file__).parents[3] / "slurm_plugin" / "save.sh"
 
 
 def run(rank: int, ranks: int, folder: Path, run: int) -> None:
-    """Counts to four more than it found, in every part of a vector; then hops asks."""
+    """Increase every part of a vector to four more than was loaded; then hops asks to leave."""
     torch.set_num_threads(1)
     os.environ["LOCAL_WORLD_SIZE"] = str(ranks)
     dist.init_process_group("gloo", f"file://{folder}/store.{run}", rank=rank, world_size=ranks)
@@ -52,7 +52,7 @@ def run(rank: int, ranks: int, folder: Path, run: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.live
-def test_ranks_leave_their_parts_and_others_find_them(
+def test_ranks_leave_their_parts_and_another_number_of_ranks_loads_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOPS_JOB", "1")
@@ -73,7 +73,7 @@ def test_ranks_leave_their_parts_and_others_find_them(
 
 
 def exit_codes(ranks: int, folder: Path, number: int) -> list[int | None]:
-    """The exit codes of the ranks."""
+    """Return the exit codes of the ranks."""
     fork = multiprocessing.get_context("fork")
     processes = [fork.Process(target=run, args=(r, ranks, folder, number)) for r in range(ranks)]
     for process in processes:
@@ -83,7 +83,7 @@ def exit_codes(ranks: int, folder: Path, number: int) -> list[int | None]:
     return [process.exitcode for process in processes]
 
 
-def test_a_save_that_failed_is_told_and_is_no_checkpoint(
+def test_a_failed_sharded_save_is_reported_once_and_publishes_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def disk_full(*_: object, **__: object) -> Future[None]:
@@ -97,4 +97,4 @@ def test_a_save_that_failed_is_told_and_is_no_checkpoint(
     with pytest.raises(OSError, match="No space left"):
         checkpoint.wait()
     assert checkpoint.load() is None
-    checkpoint.wait()  # told once
+    checkpoint.wait()  # raises only once
