@@ -259,7 +259,7 @@ class Inputs:
             return function(*args, **kwargs)
         begin = perf_counter()
         try:
-            self._graphless.append(samples_given([*args, *kwargs.values()]))
+            self._graphless.append(samples_given(_given(args, kwargs)))
         except Exception as error:  # then the call is not counted
             if raised_by_one(error):
                 raise
@@ -381,7 +381,7 @@ class Inputs:
         try:
             if self._depth == 0:
                 self._call = None
-                values = [*args, *kwargs.values()]
+                values = _given(args, kwargs)
                 rows = samples_given(values)
                 if module is not None and next(module.parameters(), None) is None:
                     if not self._inside_other:
@@ -486,6 +486,18 @@ class Inputs:
             self._in_layer = True
             merges = inner.shape[0] == first * second > max(first, second)
             call.unclear |= merges and call.rows == first and outer.dim() > 2
+
+
+def _given(args: Any, kwargs: Any) -> list[Any]:
+    """The arguments of a call; arrays of NumPy as tensors over the same memory."""
+    values = [*args, *kwargs.values()]
+    numpy: Any = sys.modules.get("numpy")
+    for index, value in enumerate(values if numpy is not None else ()):
+        # PyTorch warns if an array is read-only, and knows numbers only.
+        if isinstance(value, numpy.ndarray) and value.flags.writeable and value.dtype.kind in "fiu":
+            with suppress(TypeError, ValueError):  # a type of number, or strides, that it lacks
+                values[index] = torch.from_numpy(value)
+    return values
 
 
 def _is_words(module: Any, tensors: list[torch.Tensor]) -> bool:

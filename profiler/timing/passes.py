@@ -188,6 +188,9 @@ class Batch:
         repeats = [own for own in _by_module(calls) if own[0].rows > 1]
         self.repeats_rows = any(len(own) > 1 for own in repeats) and not parts
         shapes = {shape for term in terms for shape in term}
+        # Rows are not selected, but entries of each, if the loss has the rows of several calls.
+        totals = {sum(call.rows for call in own) for own in repeats if len(own) > 1}
+        selects = selects and not any(shape[0] in totals for shape in shapes)
         compared = shapes if not selects else set()
         if parts:
             self.samples = parts
@@ -393,8 +396,9 @@ def _are_steps(calls: Sequence[Call]) -> bool:
     """Whether calls of a module are steps of several games: each takes different rows, and none
     takes the result of another call, as a recurrent cell does.
     """
-    sources = {call.source for call in calls}
-    return MIN_STEPS <= len(calls) == len(sources) and not any(call.depends for call in calls)
+    # The memory of an input that is gone may be that of the next one.
+    inputs = {(call.source, call.content) for call in calls}
+    return MIN_STEPS <= len(calls) == len(inputs) and not any(call.depends for call in calls)
 
 
 def _are_observed(calls: Sequence[Call]) -> bool:

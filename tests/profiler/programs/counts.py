@@ -1481,6 +1481,36 @@ def segments_of_what_is_read():
             train(model(segment).pow(2).mean(), optimizer)
 
 
+def steps_of_games_with_actions():
+    """As `steps_of_games`; the loss has the entry of the action that each row took."""
+    model = torch.nn.Linear(6, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        taken = []
+        for _ in range(5):
+            logits = model(torch.randn(BATCH, 6))
+            taken.append(logits[torch.arange(BATCH), torch.randint(3, (BATCH,))])
+        train(torch.cat(taken).pow(2).mean(), optimizer)
+
+
+class OfArrays(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 1)
+
+    def forward(self, rows):
+        return self.layer(torch.as_tensor(rows, dtype=torch.float32))
+
+
+def steps_of_games_in_arrays():
+    """As `steps_of_games`; the model makes tensors of arrays."""
+    model = OfArrays()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        values = [model(torch.randn(BATCH, 6).double().numpy()) for _ in range(5)]
+        train(torch.cat(values).pow(2).mean(), optimizer)
+
+
 for name in sys.argv[1:]:
     sys.stdout.flush()
     child = os.fork()

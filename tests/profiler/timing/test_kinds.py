@@ -52,6 +52,8 @@ SEVERAL_CALLS = {
     "equation_and_border": 2 * BATCH,
     "steps_of_games": 5 * BATCH,
     "stacked_steps_of_games": 5 * BATCH,
+    "steps_of_games_in_arrays": 5 * BATCH,
+    "steps_of_games_with_actions": 5 * BATCH,
     "accumulated": 2 * BATCH,
     "accumulated_by_hand": 2 * BATCH,
     "cleared_by_hand": 2 * BATCH,
