@@ -36,9 +36,13 @@ class KeptGradient:
         return self._state is not None and self._state == _state(parameter)
 
     def note(self) -> None:
-        """Note the end of a pass."""
+        """Note the end of a pass. If it left the gradient as it was, another model was trained,
+        one of whose parameters the next pass shows.
+        """
         parameter = self._parameter()
-        self._state = None if parameter is None else _state(parameter)
+        before, self._state = self._state, None if parameter is None else _state(parameter)
+        if before is not None and before == self._state:
+            self._parameter, self._state = _none, None
 
 
 def _none() -> None:

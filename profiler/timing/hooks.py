@@ -167,6 +167,7 @@ class Hooks:
         self._inputs.rest()
         self._graphless.forget()
         self._loader.forget()
+        self._gradient = KeptGradient()
         self._thread = self._optimizer_id = None
         self._params = {}
         self._numbers, self._reads_losses = True, False

@@ -297,6 +297,20 @@ def test_a_gradient_cleared_through_data_is_not_kept() -> None:
     assert kept == [False, True, False, True]
 
 
+def test_a_gradient_that_no_pass_changes_is_not_kept() -> None:
+    """It belongs to another model, which is no longer trained."""
+    kept_gradient, kept = KeptGradient(), []
+    weights = [nn.Parameter(torch.ones(FEATURES)) for _ in range(2)]
+    for step in range(6):
+        parameter = weights[step > 1]
+        kept.append(kept_gradient.is_kept(parameter.sum()))
+        parameter.sum().backward()
+        kept_gradient.note()
+        if step > 1:
+            parameter.grad = None
+    assert kept == [False, True, True, False, False, False]
+
+
 def test_a_loader_knows_the_number_of_samples_it_read() -> None:
     """The collation does not matter: here, it makes the batch axis the second one."""
 
