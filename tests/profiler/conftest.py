@@ -1,4 +1,4 @@
-"""Runs real training programs, as a job on a compute node would."""
+"""Run real training programs as a job on a compute node would."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ProgramRun:
 
 @dataclass(frozen=True)
 class Node:
-    """A compute node's view: a spool folder, and the environment that the task prolog sets."""
+    """A compute node: a spool folder and the environment set by the task prolog."""
 
     folder: Path
 
@@ -52,7 +52,7 @@ class Node:
         }
 
     def run(self, *command: str | Path, profiler: bool = True, **extra: str) -> ProgramRun:
-        """Run a Python command to its end; with ``profiler`` False, as outside of any hops job."""
+        """Run a Python command to its end; if ``profiler`` is False, as outside any hops job."""
         env = self.env(**extra)
         if not profiler:
             env = {k: v for k, v in env.items() if not k.startswith("HOPS_")}
@@ -70,7 +70,7 @@ class Node:
     def program(
         self, name: str, *arguments: str, profiler: bool = True, **extra: str
     ) -> ProgramRun:
-        """Run one of the programs beside this file; it must exit with 0."""
+        """Run one of the programs in `programs`; it must exit with 0."""
         result = self.run(PROGRAMS / f"{name}.py", *arguments, profiler=profiler, **extra)
         assert result.code == 0, result.err
         return result
@@ -88,7 +88,7 @@ class Node:
         return result
 
     def reports(self) -> list[dict[str, Any]]:
-        """Reports by rank; they are removed for the next run."""
+        """Return the reports by rank, and remove them for the next run."""
         paths = sorted(self.spool.glob("*.json"), key=lambda p: int(p.name.split(".")[3]))
         results = [json.loads(path.read_text()) for path in paths]
         for path in paths:
@@ -104,7 +104,7 @@ def node(tmp_path: Path) -> Node:
 
 @pytest.fixture(scope="module")
 def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Node:
-    """A node for programs whose results several tests of a module check."""
+    """A node for programs whose results several tests of a module use."""
     folder = tmp_path_factory.mktemp("node")
     (folder / "spool").mkdir()
     return Node(folder)
@@ -112,7 +112,7 @@ def shared_node(tmp_path_factory: pytest.TempPathFactory) -> Node:
 
 @pytest.fixture(autouse=True)
 def _gpu(request: pytest.FixtureRequest) -> None:
-    """Skip tests marked ``gpu`` without a GPU, but fail if one was promised."""
+    """Skip tests marked ``gpu`` if there is no GPU, but fail if one was promised."""
     if request.node.get_closest_marker("gpu") is None:
         return
     if not pytest.importorskip("torch").cuda.is_available():

@@ -1,4 +1,4 @@
-"""Whose variables a process reads: its own job's, never those of the job that submitted it."""
+"""A process reads the variables of its job, never those of the job that submitted it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OURS = {
 
 
 @pytest.mark.parametrize("environ", [OURS, {k: v for k, v in OURS.items() if k != "HOPS_JOB_ID"}])
-def test_a_job_reads_its_own(environ: dict[str, str]) -> None:
+def test_a_job_reads_its_variables(environ: dict[str, str]) -> None:
     job = environment.job(environ)
     assert job is not None
     assert (job.id, job.profile, job.run) == ("7", 20, 3)
@@ -32,7 +32,7 @@ def test_a_job_reads_its_own(environ: dict[str, str]) -> None:
     assert environment.is_trial(environ)
 
 
-def test_those_of_the_job_that_submitted_it_mean_nothing() -> None:
+def test_variables_of_the_submitting_job_are_ignored() -> None:
     child = OURS | {"SLURM_JOB_ID": "8"}
     assert environment.job(child) is None
     assert environment.number(child) == ""

@@ -7,20 +7,20 @@ import pytest
 @pytest.mark.parametrize(
     ("text", "expected"), [("0.4", 0.4), ("", 0.1), ("x", 0.1), ("-1", 0.1), ("inf", 0.1)]
 )
-def test_the_comments_rate_where_it_has_one(
+def test_a_rate_in_the_comment_takes_precedence(
     monkeypatch: pytest.MonkeyPatch, text: str, expected: float
 ) -> None:
     monkeypatch.setenv("HOPS_LR", text)
     assert hops_profiler.learning_rate(0.1) == expected
 
 
-def test_the_scripts_own_rate_outside_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_a_job_the_script_keeps_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOPS_LR", raising=False)
     assert hops_profiler.learning_rate(0.1) == 0.1
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("linear", 0.8), ("sqrt", 0.4), ("none", 0.2)])
-def test_rules(rule: str, expected: float) -> None:
+def test_rates_follow_the_scaling_rules(rule: str, expected: float) -> None:
     assert hops_profiler.scaled(0.2, gpus=8, reference=2, rule=rule) == pytest.approx(expected)
 
 

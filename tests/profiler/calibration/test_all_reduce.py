@@ -1,4 +1,4 @@
-"""The program that `hopsctl calibrate` runs, between two processes over gloo."""
+"""The all-reduce program of `hopsctl calibrate`, run by two processes over gloo."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).parents[3] / "profiler" / "calibration" / "training.py"
 
 @pytest.mark.long
 @pytest.mark.live
-def test_it_prints_the_speed_of_each_network() -> None:
+def test_the_training_program_prints_the_speed_of_each_network() -> None:
     result = subprocess.run(
         [sys.executable, "-I", "-c", PROGRAM.read_text(), "0.1"],
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},

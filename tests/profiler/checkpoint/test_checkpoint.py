@@ -1,4 +1,4 @@
-"""A training's checkpoint in a job's node, whose epilog is run by hand."""
+"""A training's checkpoint on a node whose epilog the tests run themselves."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ SAVE = Path(__file__).parents[3] / "slurm_plugin" / "save.sh"
 
 @dataclass(frozen=True)
 class Node:
-    """``folder``: of a job in this node's memory; ``path``: its checkpoint, which all nodes see."""
+    """``folder`` is the job's in this node's memory; ``path``, its checkpoint, is shared."""
 
     folder: Path
     path: Path
     patch: pytest.MonkeyPatch
 
     def on_node(self, name: str) -> Node:
-        """This job on the node ``name``."""
+        """Return the same job on the node ``name``."""
         folder = self.folder.with_name(name)
         folder.mkdir(exist_ok=True)
         (folder / "mounts").write_text(f"{Path('/proc/self/ns/mnt').readlink()}\n")
@@ -47,11 +47,11 @@ class Node:
         return replace(self, folder=folder)
 
     def keep(self, number: Callable[[], int] = int, **options: Any) -> Checkpoint:
-        """The checkpoint of a training whose state is a number, many times."""
+        """Return the checkpoint of a training whose state repeats one number."""
         return Checkpoint(self.path, lambda: {"all": torch.full((5000,), number())}, **options)
 
     def leave(self, number: int) -> None:
-        """A run that is asked to leave, in a process of its own."""
+        """Run the training in a child process until it leaves on request."""
         assert _in_a_child(lambda: self._run(number)) == 85
 
     def _run(self, number: int) -> None:
@@ -65,7 +65,7 @@ class Node:
 
     @property
     def files_of_saves(self) -> set[str]:
-        """What is left of saves, in memory and beside the checkpoint."""
+        """Names of files that saves left in memory and next to the checkpoint."""
         files = [*self.folder.iterdir(), *self.path.parent.iterdir()]
         names = {file.name for file in files if file.suffix != ".spare"}
         return names - {"mounts", self.path.name}
@@ -84,7 +84,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
 
 
 def _in_a_child(run: Callable[[], None]) -> int:
-    """Its exit code, or minus the signal that ended it."""
+    """Return its exit code, or minus the number of the signal that ended it."""
     pid = os.fork()
     if not pid:
         code = 1
@@ -98,16 +98,16 @@ def _in_a_child(run: Callable[[], None]) -> int:
 
 
 def number_in(state: Any) -> int:
-    """Of a whole state; one of two saves would not be of one number."""
+    """Return the number of a state; a mixture of two saves would contain two."""
     (number,) = set(state["all"].tolist())
     return int(number)
 
 
-def test_there_is_none_at_first(node: Node) -> None:
+def test_a_new_training_finds_no_checkpoint(node: Node) -> None:
     assert node.keep().load() is None
 
 
-def test_a_save_is_read_back_and_leaves_nothing_else(node: Node) -> None:
+def test_a_save_can_be_loaded_and_leaves_no_other_files(node: Node) -> None:
     checkpoint = node.keep(lambda: 3)
     checkpoint.save()
     checkpoint.wait()
@@ -115,7 +115,7 @@ def test_a_save_is_read_back_and_leaves_nothing_else(node: Node) -> None:
     assert node.files_of_saves == set()
 
 
-def test_a_run_that_is_asked_leaves_its_state_in_memory(node: Node) -> None:
+def test_a_run_asked_to_leave_keeps_its_state_in_memory(node: Node) -> None:
     node.leave(1)
     assert node.epilog().wait() == 0
     node.leave(2)
@@ -129,7 +129,7 @@ def test_a_run_that_is_asked_leaves_its_state_in_memory(node: Node) -> None:
     assert node.files_of_saves == set()
 
 
-def test_a_run_on_another_node_waits_for_what_is_still_coming(node: Node) -> None:
+def test_a_run_on_another_node_waits_for_a_pending_save(node: Node) -> None:
     node.leave(1)
     peer = node.on_node("n1").keep()
     begin = threading.Timer(0.3, lambda: node.epilog().wait())
@@ -139,7 +139,7 @@ def test_a_run_on_another_node_waits_for_what_is_still_coming(node: Node) -> Non
     assert node.files_of_saves == set()
 
 
-def test_what_does_not_come_is_given_up_for_ever(node: Node) -> None:
+def test_a_save_given_up_by_a_later_run_is_never_published(node: Node) -> None:
     node.leave(1)
     node.epilog().wait()
     node.leave(2)
@@ -153,7 +153,7 @@ def test_what_does_not_come_is_given_up_for_ever(node: Node) -> None:
 
 
 def test_an_older_save_does_not_replace_a_newer_one(node: Node) -> None:
-    """As when both wait for a disk that is full until now: the older one is on another node."""
+    """Both may have waited for a full disk, the older one on another node."""
     node.leave(1)
     second = node.on_node("n1")
     for file in node.folder.iterdir():
@@ -165,11 +165,11 @@ def test_an_older_save_does_not_replace_a_newer_one(node: Node) -> None:
     assert node.files_of_saves | second.files_of_saves == set()
 
 
-def test_where_writing_fails_memory_keeps_it(node: Node) -> None:
+def test_a_state_stays_in_memory_if_the_epilog_cannot_write_it(node: Node) -> None:
     node.leave(1)
     (temporary,) = node.path.parent.iterdir()
     temporary.unlink()
-    temporary.mkdir()  # as a file system that refuses
+    temporary.mkdir()  # makes the write fail
     assert node.epilog().wait() == 0
     assert any(file.suffix == ".state" for file in node.folder.iterdir())
 
@@ -178,11 +178,11 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 def refuse(*_arguments: object) -> bool:
-    """As a file system that is full."""
+    """Fail like a full file system."""
     raise FULL
 
 
-def test_a_save_that_cannot_be_written_is_said(node: Node) -> None:
+def test_a_failed_save_raises_at_the_next_call(node: Node) -> None:
     checkpoint = node.keep(lambda: 3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Target, "publish", refuse)
@@ -216,7 +216,7 @@ def test_a_run_whose_last_save_cannot_be_written_fails(node: Node) -> None:
     assert f"{node.path}: not saved: [Errno 28] No space" in result.stderr
 
 
-def test_where_memory_fills_up_meanwhile_it_is_written_at_once(node: Node) -> None:
+def test_a_state_is_written_immediately_if_memory_fills_up_during_the_save(node: Node) -> None:
     """torch.save raises no OSError on a full device."""
 
     def fill(_state: object, file: IO[Any]) -> None:
@@ -229,7 +229,7 @@ def test_where_memory_fills_up_meanwhile_it_is_written_at_once(node: Node) -> No
     assert [file.name for file in node.folder.iterdir()] == ["mounts"]
 
 
-def test_a_state_is_as_large_as_all_that_is_in_it() -> None:
+def test_the_size_of_a_state_includes_all_its_parts() -> None:
     class Array:
         nbytes = 10**9
 
@@ -240,12 +240,12 @@ def test_a_state_is_as_large_as_all_that_is_in_it() -> None:
 
 
 @pytest.mark.parametrize("reason", ["a container", "no room", "not a hops job", "memory itself"])
-def test_without_memory_a_run_saves_before_it_leaves(node: Node, reason: str) -> None:
+def test_without_memory_a_run_writes_its_state_before_it_leaves(node: Node, reason: str) -> None:
     if reason == "a container":
         (node.folder / "mounts").write_text("mnt:[1]\n")
     elif reason == "no room":
         node.patch.setattr(memory, "usable", lambda folder: 1000)
-    elif reason == "memory itself":  # where save.sh would be outside of the job's limits
+    elif reason == "memory itself":  # where save.sh would exceed the job's limits
         node = replace(node, path=node.folder.parent / "here" / "run.pt")
     else:
         node.patch.delenv("HOPS_JOB")
@@ -254,7 +254,7 @@ def test_without_memory_a_run_saves_before_it_leaves(node: Node, reason: str) ->
     assert node.files_of_saves == set()
 
 
-def test_room_is_reserved_and_used_again(node: Node) -> None:
+def test_memory_is_reserved_and_reused(node: Node) -> None:
     checkpoint = node.keep(lambda: 1)
     for _ in range(3):
         checkpoint.step()
@@ -274,7 +274,7 @@ def test_room_is_reserved_and_used_again(node: Node) -> None:
     assert number_in(torch.load(node.path)) == 1
 
 
-def test_a_save_at_intervals(node: Node) -> None:
+def test_states_are_saved_at_intervals(node: Node) -> None:
     checkpoint = node.keep(lambda: 5, every=0.01)
     time.sleep(0.02)
     checkpoint.step()
@@ -282,8 +282,8 @@ def test_a_save_at_intervals(node: Node) -> None:
     assert number_in(torch.load(node.path)) == 5
 
 
-def test_two_trainings_of_a_job_save_at_the_same_time(node: Node) -> None:
-    """As in a lane."""
+def test_two_trainings_of_a_job_may_save_at_the_same_time(node: Node) -> None:
+    """Trials in a lane do."""
     own_memory, peer = memory.Memory(node.folder), memory.Memory(node.folder)
     targets = [Target(node.path.with_name(name)) for name in ("one", "other")]
 
@@ -298,11 +298,11 @@ def test_two_trainings_of_a_job_save_at_the_same_time(node: Node) -> None:
 
 
 @pytest.mark.parametrize("trial", ["", "3"])
-def test_a_run_hands_its_job_back_but_a_trial_of_a_lane_does_not(node: Node, trial: str) -> None:
+def test_a_run_requeues_its_job_but_a_trial_of_a_lane_does_not(node: Node, trial: str) -> None:
     request = node.folder.parent / "asked"
     scontrol = node.folder.parent / "bin" / "scontrol"
     scontrol.parent.mkdir()
-    scontrol.write_text(f'#!/bin/sh\necho "$@" > {request}\nexit 1\n')  # as out of reach
+    scontrol.write_text(f'#!/bin/sh\necho "$@" > {request}\nexit 1\n')  # unreachable
     scontrol.chmod(0o755)
     node.patch.setenv("PATH", f"{scontrol.parent}:{os.environ['PATH']}")
     node.patch.setenv("HOPS_REPORT_DIR", str(node.folder.parent))
@@ -315,7 +315,7 @@ def test_a_run_hands_its_job_back_but_a_trial_of_a_lane_does_not(node: Node, tri
 
 
 @pytest.mark.parametrize("bad", [{"every": -1.0}, {"every": float("nan")}])
-def test_what_is_not_accepted_is_named(node: Node, bad: dict[str, Any]) -> None:
+def test_invalid_arguments_are_named(node: Node, bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="every="):
         node.keep(**bad)
     with pytest.raises(ValueError, match="line break"):
@@ -325,8 +325,8 @@ def test_what_is_not_accepted_is_named(node: Node, bad: dict[str, Any]) -> None:
 KILLS = int(os.environ.get("HOPS_KILLS", "20"))
 
 
-def test_killed_at_any_moment_a_run_leaves_the_last_complete_one(node: Node) -> None:
-    """Runs and epilogs are killed, on two nodes in turns; each run goes on from what it finds."""
+def test_a_run_killed_at_any_moment_leaves_the_last_complete_save(node: Node) -> None:
+    """Kill runs and epilogs, alternately on two nodes; each run resumes from what it finds."""
     dice = random.Random(7)
     step_file = node.path.with_name("reached")
     step_file.write_text("0")
@@ -371,29 +371,29 @@ def test_killed_at_any_moment_a_run_leaves_the_last_complete_one(node: Node) -> 
             epilog.wait()
 
 
-def test_room_is_half_of_what_the_narrowest_limit_leaves(tmp_path: Path) -> None:
-    def tell(name: str, text: str) -> None:
+def test_usable_memory_is_half_of_what_the_tightest_limit_leaves(tmp_path: Path) -> None:
+    def write_file(name: str, text: str) -> None:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
     assert memory_room.usable(tmp_path, tmp_path) > 0
-    tell("proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:  8000 kB\n")
+    write_file("proc/meminfo", "MemTotal:  9000 kB\nMemAvailable:  8000 kB\n")
     assert memory_room.usable(tmp_path, tmp_path) == 4000 * 1024
-    tell("proc/self/cgroup", "0::/slurm/job_7/step_0\n")
-    tell("sys/fs/cgroup/slurm/job_7/step_0/memory.max", "max\n")
-    tell("sys/fs/cgroup/slurm/job_7/step_0/memory.current", "10\n")
-    tell("sys/fs/cgroup/slurm/job_7/memory.max", "3000000\n")
-    tell("sys/fs/cgroup/slurm/job_7/memory.current", "2500000\n")
-    tell("sys/fs/cgroup/slurm/job_7/memory.stat", "anon 5\ninactive_file 100000\n")
+    write_file("proc/self/cgroup", "0::/slurm/job_7/step_0\n")
+    write_file("sys/fs/cgroup/slurm/job_7/step_0/memory.max", "max\n")
+    write_file("sys/fs/cgroup/slurm/job_7/step_0/memory.current", "10\n")
+    write_file("sys/fs/cgroup/slurm/job_7/memory.max", "3000000\n")
+    write_file("sys/fs/cgroup/slurm/job_7/memory.current", "2500000\n")
+    write_file("sys/fs/cgroup/slurm/job_7/memory.stat", "anon 5\ninactive_file 100000\n")
     assert memory_room.usable(tmp_path, tmp_path) == 300_000
-    tell("proc/self/cgroup", "4:cpu:/x\n3:memory:/job_7\n0::/\n")
-    tell("sys/fs/cgroup/memory/job_7/memory.limit_in_bytes", "2000\n")
-    tell("sys/fs/cgroup/memory/job_7/memory.usage_in_bytes", "5000\n")
+    write_file("proc/self/cgroup", "4:cpu:/x\n3:memory:/job_7\n0::/\n")
+    write_file("sys/fs/cgroup/memory/job_7/memory.limit_in_bytes", "2000\n")
+    write_file("sys/fs/cgroup/memory/job_7/memory.usage_in_bytes", "5000\n")
     assert memory_room.usable(tmp_path, tmp_path) == 0
 
 
 @pytest.mark.long
-def test_a_script_needs_no_import_of_the_rest() -> None:
+def test_checkpoint_does_not_import_torch() -> None:
     code = "import sys, hops_profiler; assert 'torch' not in sys.modules; hops_profiler.Checkpoint"
     subprocess.run([sys.executable, "-c", code], check=True)

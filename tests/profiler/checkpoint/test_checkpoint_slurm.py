@@ -1,4 +1,4 @@
-"""A real job that is moved: its last state is written after its end, by its node's epilog."""
+"""A real job is moved: its node's epilog writes its last state after its end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ srun --ntasks=1 hops-run train.py $PWD/run.pt
 """
 
 
-def test_a_moved_job_goes_on_from_its_last_step(cluster: PrivateCluster, tmp_path: Path) -> None:
+def test_a_moved_job_resumes_from_its_last_step(cluster: PrivateCluster, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "train.sh").write_text(SCRIPT)

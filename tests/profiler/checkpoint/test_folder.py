@@ -1,4 +1,4 @@
-"""Checkpoints that are folders, in a node whose epilog is run by hand."""
+"""Checkpoints that are folders, on a node whose epilog the tests run themselves."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def epilog(memory: Path, **environment: str) -> None:
     )
 
 
-def test_made_in_memory_it_is_written_by_the_epilog(memory: Path, tmp_path: Path) -> None:
+def test_a_folder_made_in_memory_is_written_by_the_epilog(memory: Path, tmp_path: Path) -> None:
     final = tmp_path / "shared" / "checkpoint-10"
     assert save(final).in_memory
     assert not final.exists()
@@ -71,19 +71,19 @@ def test_made_in_memory_it_is_written_by_the_epilog(memory: Path, tmp_path: Path
     assert names(final.parent) == [final.name]
 
 
-def test_without_memory_it_is_made_beside_its_place(tmp_path: Path) -> None:
+def test_without_memory_a_folder_is_made_next_to_its_final_path(tmp_path: Path) -> None:
     final = tmp_path / "checkpoint-10"
     assert not save(final).in_memory
     assert (final / "two").exists()
     assert names(tmp_path) == [final.name]
 
 
-def test_where_there_is_no_room_in_memory_too(memory: Path, tmp_path: Path) -> None:
+def test_a_folder_too_large_for_memory_is_written_directly(memory: Path, tmp_path: Path) -> None:
     assert not save(tmp_path / "checkpoint-10", size=10**15).in_memory
     assert names(memory) == ["mounts"]
 
 
-def test_what_was_given_up_is_never_published(memory: Path, tmp_path: Path) -> None:
+def test_a_folder_given_up_by_a_later_run_is_never_published(memory: Path, tmp_path: Path) -> None:
     final = tmp_path / "checkpoint-10"
     save(final)
     Target(final).settle(patience=0.1)
@@ -92,8 +92,8 @@ def test_what_was_given_up_is_never_published(memory: Path, tmp_path: Path) -> N
     assert names(memory) == ["mounts"]
 
 
-def test_what_is_given_up_while_it_is_written_is_removed(memory: Path, tmp_path: Path) -> None:
-    """The run's own removal ends before save.sh has written the rest."""
+def test_a_folder_given_up_while_it_is_written_is_removed(memory: Path, tmp_path: Path) -> None:
+    """The run has removed it before save.sh writes the rest."""
     final, tools = tmp_path / "shared" / "checkpoint-10", tmp_path / "tools"
     save(final)
     tools.mkdir()
@@ -103,7 +103,7 @@ def test_what_is_given_up_while_it_is_written_is_removed(memory: Path, tmp_path:
     assert names(final.parent) == []
 
 
-def test_a_group_may_write_what_the_jobs_umask_lets_it(memory: Path, tmp_path: Path) -> None:
+def test_group_permissions_follow_the_umask_of_the_job(memory: Path, tmp_path: Path) -> None:
     final = tmp_path / "checkpoint-10"
     with umask(0o002):
         save(final)
@@ -114,8 +114,10 @@ def test_a_group_may_write_what_the_jobs_umask_lets_it(memory: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("trick", ["link", "fifo", "hole"])
-def test_what_is_no_memory_is_not_written(memory: Path, tmp_path: Path, trick: str) -> None:
-    """The epilog's process is outside of the job's limits."""
+def test_entries_that_take_no_memory_are_not_written(
+    memory: Path, tmp_path: Path, trick: str
+) -> None:
+    """The epilog is outside the job's limits, so links, pipes and holes could exceed them."""
     final = tmp_path / "checkpoint-10"
     save(final)
     (state,) = memory.glob("*.state")
@@ -131,7 +133,7 @@ def test_what_is_no_memory_is_not_written(memory: Path, tmp_path: Path, trick: s
     assert state.exists()
 
 
-def test_no_checkpoint_of_this_name_is_replaced(memory: Path, tmp_path: Path) -> None:
+def test_an_existing_checkpoint_is_not_replaced(memory: Path, tmp_path: Path) -> None:
     final = tmp_path / "checkpoint-10"
     save(final)
     final.mkdir()
@@ -141,7 +143,7 @@ def test_no_checkpoint_of_this_name_is_replaced(memory: Path, tmp_path: Path) ->
     assert not Folder(final, 1000).in_memory
 
 
-def test_what_the_epilog_could_not_write_the_next_run_does(memory: Path, tmp_path: Path) -> None:
+def test_the_next_run_writes_what_the_epilog_could_not(memory: Path, tmp_path: Path) -> None:
     final = tmp_path / "checkpoint-10"
     save(final)
     settle(tmp_path, patience=0.1)
@@ -150,7 +152,7 @@ def test_what_the_epilog_could_not_write_the_next_run_does(memory: Path, tmp_pat
     assert names(tmp_path) == [final.name]
 
 
-def test_what_cannot_be_written_stays_in_memory(
+def test_a_folder_that_cannot_be_written_stays_in_memory(
     memory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     final = tmp_path / "checkpoint-10"
@@ -164,7 +166,7 @@ def test_what_cannot_be_written_stays_in_memory(
     assert (final / "two").exists()
 
 
-def test_memory_that_fills_up_is_given_back(memory: Path, tmp_path: Path) -> None:
+def test_memory_is_released_if_it_fills_up(memory: Path, tmp_path: Path) -> None:
     final = tmp_path / "checkpoint-10"
 
     def write(folder: Path) -> None:
@@ -178,7 +180,7 @@ def test_memory_that_fills_up_is_given_back(memory: Path, tmp_path: Path) -> Non
     assert names(memory) == ["mounts"]
 
 
-def test_of_a_spread_tensor_a_rank_has_a_part() -> None:
+def test_only_the_local_part_of_a_sharded_tensor_counts() -> None:
     torch = pytest.importorskip("torch")
 
     class Spread(torch.Tensor):  # type: ignore[name-defined, misc]
@@ -189,9 +191,9 @@ def test_of_a_spread_tensor_a_rank_has_a_part() -> None:
     assert size_of([whole]) - size_of([whole.as_subclass(Spread)]) > 10**6
 
 
-def test_long_names_of_what_is_no_memory_take_none(memory: Path, tmp_path: Path) -> None:
-    """A shell kept them all, with their folders: four times the memory that the job had had for
-    them, outside of its limits.
+def test_long_names_of_links_take_no_memory_in_the_epilog(memory: Path, tmp_path: Path) -> None:
+    """Regression: a shell kept all paths, four times the memory that the job had used for them,
+    outside its limits.
     """
     save(tmp_path / "checkpoint-10")
     (state,) = memory.glob("*.state")
@@ -205,7 +207,7 @@ def test_long_names_of_what_is_no_memory_take_none(memory: Path, tmp_path: Path)
 
 
 def _largest_child(command: list[str]) -> int:
-    """KiB of memory that the largest process of a command had."""
+    """Return the peak memory in KiB of the largest process of a command."""
     program = "import resource, subprocess, sys; subprocess.run(sys.argv[1:]);"
     program += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     result = subprocess.run(

@@ -1,4 +1,4 @@
-"""A state that is spread over ranks, which leave and come back in another number."""
+"""A state sharded over ranks, which leave and resume in another number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAVE = Path(__file__).parents[3] / "slurm_plugin" / "save.sh"
 
 
 def run(rank: int, ranks: int, folder: Path, run: int) -> None:
-    """Counts to four more than it found, in every part of a vector; then hops asks."""
+    """Increase every part of a vector to four more than was loaded; then hops asks to leave."""
     import torch.distributed as dist  # noqa: PLC0415 - a second that every collection would pay
     from hops_profiler import ShardedCheckpoint  # noqa: PLC0415
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415
@@ -51,7 +51,7 @@ def run(rank: int, ranks: int, folder: Path, run: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.live
-def test_ranks_leave_their_parts_and_others_find_them(
+def test_ranks_leave_their_parts_and_another_number_of_ranks_loads_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOPS_JOB", "1")
@@ -84,7 +84,7 @@ def exit_codes(ranks: int, folder: Path, number: int) -> list[int | None]:
     return [process.exitcode for process in processes]
 
 
-def test_a_save_that_failed_is_told_and_is_no_checkpoint(
+def test_a_failed_sharded_save_is_reported_once_and_publishes_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hops_profiler.checkpoint import sharded  # noqa: PLC0415 - as above
@@ -100,4 +100,4 @@ def test_a_save_that_failed_is_told_and_is_no_checkpoint(
     with pytest.raises(OSError, match="No space left"):
         checkpoint.wait()
     assert checkpoint.load() is None
-    checkpoint.wait()  # told once
+    checkpoint.wait()  # raises only once

@@ -1,4 +1,4 @@
-"""The loader against an unbroken run, with ranks that are emulated in this process."""
+"""The loader compared with an uninterrupted run; ranks are emulated in this process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Numbers(Dataset[int]):
 
 
 class CountedStream(IterableDataset[int]):
-    """The same as a stream, each epoch in another order; without a state."""
+    """A stream of the same samples in another order each epoch, without a state."""
 
     def __init__(self, length: int) -> None:
         self.length, self.epoch = length, 0
@@ -46,7 +46,7 @@ class CountedStream(IterableDataset[int]):
 
 
 class Resumable(CountedStream):
-    """With a state, and a count of what was read."""
+    """A stream with a state and a count of the samples read."""
 
     def __init__(self, length: int) -> None:
         super().__init__(length)
@@ -68,11 +68,11 @@ class Resumable(CountedStream):
 
 
 class BufferShuffledExamplesIterable:
-    """The part of Hugging Face's `datasets` whose state leaves out what its buffer holds."""
+    """Stands for the class of Hugging Face's `datasets` whose state omits its buffer."""
 
 
 class BufferedStream(Resumable):
-    """With a shuffle that has read three samples ahead of those that it has yielded."""
+    """A stream with a shuffle buffer that reads three samples ahead."""
 
     _ex_iterable = SimpleNamespace(ex_iterable=BufferShuffledExamplesIterable())
 
@@ -86,7 +86,7 @@ class BufferedStream(Resumable):
 
 
 class ReorderedStream(IterableDataset[int]):
-    """Another order each time it is begun, as webdataset's `detshuffle`."""
+    """A stream with another order in each pass, like webdataset's `detshuffle`."""
 
     def __init__(self, length: int) -> None:
         self.length, self.epoch_count = length, -1
@@ -97,7 +97,7 @@ class ReorderedStream(IterableDataset[int]):
 
 
 class ShuffledStream(CountedStream):
-    """By the random numbers of the process, from which the training draws as well."""
+    """Shuffles by the random numbers of the process, which the training uses as well."""
 
     def __iter__(self) -> Any:
         torch.rand(3)
@@ -109,7 +109,7 @@ class ShuffledStream(CountedStream):
 
 @dataclass
 class Training:
-    """What all runs of a training have done: samples of each step, losses, and weights."""
+    """Records samples of each step, losses and weights over all runs of a training."""
 
     weights: Any = field(default_factory=lambda: torch.zeros(4, dtype=torch.float64))
     steps: dict[tuple[int, int], set[int]] = field(default_factory=dict)
@@ -120,15 +120,15 @@ class Training:
         return (torch.sin(angles) @ weights - torch.cos(batch.to(torch.float64))) ** 2
 
     def run(self, loaders: list[ElasticLoader], stop: int = 10**9, draws: int = 0) -> Any:
-        """Steps on all of these ranks until ``stop`` of them are done, then a stop after so many
-        ``draws`` of the next step's micro-batches; below 0: in the step's own body. Returns the
-        first rank's state, None at the end.
+        """Train on all ranks for ``stop`` steps, then stop after ``draws`` micro-batches of the
+        next step or, if ``draws`` is negative, in the body of the last step. Return the first
+        rank's state, or None at the end of the training.
         """
         for step_count, steps in enumerate(
             zip(*(loader.steps() for loader in loaders), strict=True)
         ):
             if step_count == stop:
-                for step in steps:  # not whole: the step is not done
+                for step in steps:  # incomplete, so the step does not count
                     for _ in zip(range(min(draws, len(step) - 1)), step):  # noqa: B905
                         pass
                 return loaders[0].state_dict()
@@ -157,23 +157,25 @@ def loaders(ranks: int, data: Any, **options: Any) -> list[ElasticLoader]:
 
 
 def check(data: Any, options: dict[str, Any], runs: list[tuple[int, int, int]]) -> None:
-    """``runs``: ranks, steps and draws until the stop; the last goes to the end."""
-    alone = Training()
-    alone.run(loaders(1, data, **{**options, "micro_batch": None}))
+    """Compare with one run. ``runs`` are (ranks, steps, draws); a last run finishes."""
+    unbroken_training = Training()
+    unbroken_training.run(loaders(1, data, **{**options, "micro_batch": None}))
     broken_training, state = Training(), None
     for ranks, stop, draws in [*runs, (runs[-1][0], 10**9, 0)]:
         group = loaders(ranks, data, **options)
         if state is not None:
             for loader in group:
                 loader.load_state_dict(state)
-        before = dict(broken_training.steps)
+        steps_before = dict(broken_training.steps)
         state = broken_training.run(group, stop, draws)
         if state is None:
             break
-        assert state["step"] == len(before) + stop == len(broken_training.steps)
-    assert broken_training.steps == alone.steps
-    assert broken_training.losses == pytest.approx(alone.losses, rel=1e-6)
-    assert broken_training.weights.tolist() == pytest.approx(alone.weights.tolist(), rel=1e-5)
+        assert state["step"] == len(steps_before) + stop == len(broken_training.steps)
+    assert broken_training.steps == unbroken_training.steps
+    assert broken_training.losses == pytest.approx(unbroken_training.losses, rel=1e-6)
+    assert broken_training.weights.tolist() == pytest.approx(
+        unbroken_training.weights.tolist(), rel=1e-5
+    )
 
 
 @pytest.mark.long
@@ -192,13 +194,13 @@ def check(data: Any, options: dict[str, Any], runs: list[tuple[int, int, int]]) 
         st.tuples(st.integers(1, 4), st.integers(0, 8), st.integers(-2, 4)), min_size=1, max_size=6
     ),
 )
-def test_stopped_anywhere_on_any_counts_it_is_the_unbroken_training(
+def test_a_training_stopped_and_resumed_on_any_ranks_equals_the_unbroken_one(
     data: Any, samples: int, runs: list[tuple[int, int, int]], **options: Any
 ) -> None:
     check(lambda: data(samples), options, runs)
 
 
-def test_every_sample_comes_once_an_epoch_each_epoch_in_another_order() -> None:
+def test_each_epoch_has_every_sample_once_in_another_order() -> None:
     training = Training()
     training.run(loaders(3, lambda: Numbers(20), global_batch=6, epochs=2))
     assert len(training.steps) == 8
@@ -211,7 +213,7 @@ def test_every_sample_comes_once_an_epoch_each_epoch_in_another_order() -> None:
     assert training.steps[0, 0] != training.steps[1, 4]
 
 
-def test_a_state_within_a_step_counts_it_once_it_was_drawn() -> None:
+def test_a_state_saved_within_a_step_counts_the_step_once_it_has_been_read() -> None:
     loader = ElasticLoader(Numbers(8), global_batch=4, micro_batch=2, epochs=2)
     states = []
     for step in loader.steps():
@@ -222,7 +224,7 @@ def test_a_state_within_a_step_counts_it_once_it_was_drawn() -> None:
     assert list(loader.steps()) == []
 
 
-def test_what_a_loop_breaks_off_comes_again_and_what_it_skips_does_not() -> None:
+def test_an_interrupted_step_is_repeated_and_a_skipped_one_is_not() -> None:
     loader = ElasticLoader(Numbers(6), global_batch=3, micro_batch=1, shuffle=False)
     for step in loader.steps():
         next(iter(step))
@@ -236,7 +238,7 @@ def test_what_a_loop_breaks_off_comes_again_and_what_it_skips_does_not() -> None
     assert first == [0, 3]
 
 
-def test_a_rank_without_a_sample_has_no_micro_batch() -> None:
+def test_a_rank_without_samples_has_no_micro_batch() -> None:
     group = loaders(4, lambda: Numbers(2), global_batch=8)
     counts = [[(len(step), len(list(step))) for step in loader.steps()] for loader in group]
     assert counts == [[(1, 1)], [(1, 1)], [(0, 0)], [(0, 0)]]
@@ -244,7 +246,7 @@ def test_a_rank_without_a_sample_has_no_micro_batch() -> None:
 
 
 @pytest.mark.parametrize("micro_batch", [1, 2])
-def test_ranks_that_distributed_data_parallel_would_hang_are_named(
+def test_ranks_that_would_hang_distributed_data_parallel_are_named(
     capsys: pytest.CaptureFixture[str], micro_batch: int
 ) -> None:
     def message(samples: int) -> str:
@@ -257,7 +259,7 @@ def test_ranks_that_distributed_data_parallel_would_hang_are_named(
     assert not message(12)
 
 
-def test_steps_and_schedules_do_not_depend_on_the_ranks() -> None:
+def test_steps_and_schedules_do_not_depend_on_the_number_of_ranks() -> None:
     for ranks in (1, 3):
         loader = loaders(ranks, lambda: Numbers(10), global_batch=4, epochs=5)[0]
         assert (loader.steps_per_epoch, loader.total_steps) == (3, 15)
@@ -282,7 +284,7 @@ def test_steps_and_schedules_do_not_depend_on_the_ranks() -> None:
         ({"dataset": CountedStream(3), "sample_seeds": True}, "by itself"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ElasticLoader(**{"dataset": Numbers(4), "global_batch": 2, **options})
 
@@ -304,7 +306,7 @@ def test_a_state_of_another_order_is_refused(change: dict[str, Any], message: st
         loader.load_state_dict({**loader.state_dict(), **change})
 
 
-def test_steps_of_before_a_load_are_not_mixed_with_those_after() -> None:
+def test_steps_from_before_a_load_are_not_mixed_with_those_after_it() -> None:
     loader = ElasticLoader(Numbers(10), global_batch=4)
     steps = loader.steps()
     next(steps)
@@ -313,20 +315,20 @@ def test_steps_of_before_a_load_are_not_mixed_with_those_after() -> None:
         next(steps)
 
 
-def test_several_ranks_without_a_process_group_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each would train on everything."""
+def test_several_ranks_need_a_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one, each rank would train on all samples."""
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(RuntimeError, match="init_process_group"):
         list(ElasticLoader(Numbers(4), global_batch=2).steps())
 
 
-def test_the_comments_batch_is_the_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_batch_of_the_comment_is_the_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOPS_BATCH", "3")
     assert [len(step) for step in ElasticLoader(Numbers(12), global_batch=12).steps()] == [4]
 
 
 class Noise(Dataset[Any]):
-    """Augmented by all three kinds of random numbers."""
+    """Samples augmented by all three random number generators."""
 
     def __len__(self) -> int:
         return 12
@@ -345,22 +347,22 @@ def noise(ranks: int = 1, **options: Any) -> dict[tuple[int, int], tuple[float, 
     return values_by_sample
 
 
-def test_a_samples_augmentation_does_not_depend_on_who_reads_it() -> None:
-    alone = noise()
-    assert len(set(alone.values())) == 24  # of each epoch another
-    assert noise(ranks=3, micro_batch=1) == alone
+def test_the_augmentation_of_a_sample_does_not_depend_on_the_rank_that_reads_it() -> None:
+    on_one_rank = noise()
+    assert len(set(on_one_rank.values())) == 24  # different in each epoch
+    assert noise(ranks=3, micro_batch=1) == on_one_rank
 
 
 @pytest.mark.live
-def test_nor_on_workers() -> None:
+def test_the_augmentation_of_a_sample_does_not_depend_on_workers() -> None:
     assert noise(num_workers=2) == noise()
 
 
 @pytest.mark.parametrize(
     "data", [Numbers(12), Noise(), ShuffledStream(12)], ids=lambda d: type(d).__name__
 )
-def test_loading_draws_nothing_from_the_trainings_random_numbers(data: Any) -> None:
-    """Dropout of a run that began later would differ."""
+def test_loading_does_not_draw_from_the_random_numbers_of_the_training(data: Any) -> None:
+    """Otherwise, dropout would differ in a resumed run."""
     torch.manual_seed(1)
     random.seed(1)
     np.random.seed(1)
@@ -372,7 +374,7 @@ def test_loading_draws_nothing_from_the_trainings_random_numbers(data: Any) -> N
     assert (torch.rand(3).tolist(), random.random(), np.random.rand()) == random_values
 
 
-def test_resuming_reads_nothing_again() -> None:
+def test_resuming_does_not_read_earlier_samples_again() -> None:
     data = Resumable(1000)
     loader = ElasticLoader(data, global_batch=10)
     loader.load_state_dict(
@@ -387,7 +389,7 @@ def test_resuming_reads_nothing_again() -> None:
     assert data.reads == 100
 
 
-def test_a_stream_with_a_state_that_a_loop_breaks_off_begins_anew() -> None:
+def test_an_interrupted_step_of_a_stream_with_a_state_is_repeated() -> None:
     loader = ElasticLoader(Resumable(6), global_batch=4, micro_batch=2)
     for step in loader.steps():
         next(iter(step))
@@ -400,19 +402,19 @@ def test_a_stream_with_a_state_that_a_loop_breaks_off_begins_anew() -> None:
 
 @pytest.mark.live
 @pytest.mark.parametrize("workers", [1])
-def test_data_that_workers_read(workers: int) -> None:
+def test_workers_may_read_the_data(workers: int) -> None:
     check(lambda: Numbers(10), {"global_batch": 4, "num_workers": workers}, [(2, 1, -1)])
 
 
 @pytest.mark.live
 @pytest.mark.parametrize("data", [CountedStream, ReorderedStream, Resumable, ShuffledStream])
-def test_a_stream_that_a_worker_reads_ahead(data: Any) -> None:
+def test_a_worker_may_read_a_stream_ahead(data: Any) -> None:
     options = {"global_batch": 4, "num_workers": 1, "micro_batch": 2, "epochs": 2}
     check(lambda: data(18), options, [(2, 2, 1), (1, 3, -1), (2, 1, 1), (4, 2, -1)])
 
 
 class Split(Resumable):
-    """Each worker has every n-th sample."""
+    """Each of n workers reads every n-th sample."""
 
     def __iter__(self) -> Any:
         worker = torch.utils.data.get_worker_info()
@@ -424,19 +426,19 @@ class Split(Resumable):
 @pytest.mark.live
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's, with PyTorch 2.13
 @pytest.mark.parametrize("data", [Split])
-def test_a_stream_that_several_workers_share(data: Any) -> None:
+def test_several_workers_may_share_a_stream(data: Any) -> None:
     pytest.importorskip("torchdata")
     options = {"global_batch": 4, "num_workers": 2, "micro_batch": 2, "epochs": 2}
     check(lambda: data(18), options, [(2, 2, 1), (1, 3, -1), (2, 1, 1), (4, 2, -1)])
 
 
-def test_several_workers_of_a_stream_need_torchdata(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_workers_with_one_stream_need_torchdata(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "torchdata.stateful_dataloader", None)
     with pytest.raises(ImportError, match="num_workers=1"):
         ElasticLoader(CountedStream(4), global_batch=2, num_workers=2)
 
 
-def test_it_is_part_of_what_a_script_imports() -> None:
+def test_a_script_can_import_the_loader_from_the_package() -> None:
     assert {"ElasticLoader", "average_gradients"} <= set(hops_profiler.__all__)
 
 
@@ -447,7 +449,7 @@ class BrokenNumbers(Numbers):
         return index
 
 
-def test_a_sample_that_cannot_be_read_does_not_shift_the_following_steps() -> None:
+def test_an_unreadable_sample_does_not_shift_the_following_steps() -> None:
     loader = ElasticLoader(BrokenNumbers(20), 8, 2, shuffle=False, rank=0, world_size=1)
     steps = []
     for step in loader.steps():
@@ -456,7 +458,7 @@ def test_a_sample_that_cannot_be_read_does_not_shift_the_following_steps() -> No
             for batch, _ in step:
                 samples += batch.tolist()
         except OSError:
-            assert loader.state_dict()["step"] == 0  # saved now, the step comes again
+            assert loader.state_dict()["step"] == 0  # a save here repeats the step
         steps.append(samples)
     assert steps == [[0, 1, 2, 3, 4, 5], list(range(8, 16)), [16, 17, 18, 19]]
     assert loader.state_dict()["step"] == 3

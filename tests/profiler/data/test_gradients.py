@@ -1,4 +1,4 @@
-"""The exchange of gradients, where ranks have different numbers of micro-batches."""
+"""Averaging of gradients if ranks have different numbers of micro-batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hops_profiler import ElasticLoader, average_gradients  # noqa: E402
 ROOT = Path(__file__).parents[3]
 
 
-def test_all_micro_batches_but_the_last_keep_their_gradients() -> None:
+def test_all_micro_batches_except_the_last_skip_the_synchronization() -> None:
     sync_flags: list[bool] = []
 
     class Parallel:
@@ -36,7 +36,7 @@ def test_all_micro_batches_but_the_last_keep_their_gradients() -> None:
     assert sync_flags == [False, False, True, False, True]
 
 
-def test_a_plain_model_has_nothing_to_hold_back() -> None:
+def test_a_plain_model_has_no_synchronization_to_skip() -> None:
     for step in ElasticLoader(range(4), global_batch=4, micro_batch=2).steps():
         for _ in step:
             with step.no_sync(torch.nn.Linear(2, 2)):
@@ -44,7 +44,7 @@ def test_a_plain_model_has_nothing_to_hold_back() -> None:
 
 
 def test_a_missing_gradient_counts_as_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And stays missing where no rank has one: weight decay would move a parameter of zeros."""
+    """It stays None if no rank has one: weight decay would change a parameter with zeros."""
     with_gradient, frozen_parameter, without_gradient = (
         torch.nn.Parameter(torch.zeros(2)) for _ in range(3)
     )
@@ -58,11 +58,11 @@ def test_a_missing_gradient_counts_as_zero(monkeypatch: pytest.MonkeyPatch) -> N
     with_gradient.grad = torch.tensor([2.0, 4.0])
     theirs = iter([torch.tensor([0.0, 0, 0, 0, 3, 3, 3]), torch.tensor([0.0, 0, 1])])
 
-    def all_reduce(ours: torch.Tensor, reduce_op: object = dist.ReduceOp.SUM) -> None:
-        ours.copy_(
-            ours + next(theirs)
+    def all_reduce(gradient: torch.Tensor, reduce_op: object = dist.ReduceOp.SUM) -> None:
+        gradient.copy_(
+            gradient + next(theirs)
             if reduce_op == dist.ReduceOp.SUM
-            else torch.maximum(ours, next(theirs))
+            else torch.maximum(gradient, next(theirs))
         )
 
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
@@ -75,5 +75,5 @@ def test_a_missing_gradient_counts_as_zero(monkeypatch: pytest.MonkeyPatch) -> N
     assert without_gradient.grad is frozen_parameter.grad is None
 
 
-def test_alone_it_does_nothing() -> None:
+def test_a_single_rank_changes_no_gradients() -> None:
     average_gradients(torch.nn.Linear(2, 2))

@@ -27,18 +27,18 @@ def run(node: Node, batch: int, mode: str = "", restarts: int = 0) -> ProgramRun
 
 
 @pytest.mark.long
-def test_a_run_keeps_the_first_ones_batch_without_accumulate(node: Node) -> None:
-    """Also where gradients are clipped after each backward pass."""
-    alone = run(node, batch=8)
-    assert (alone.code, run(node, 8, "stop", 1).code) == (0, 3), alone.err
-    assert alone.reports[0]["planned"] is not None
-    assert alone.reports[0]["keeps_steps"]
+def test_later_runs_keep_the_batch_of_the_first_one_without_accumulate(node: Node) -> None:
+    """This also holds if gradients are clipped after each backward pass."""
+    uninterrupted = run(node, batch=8)
+    assert (uninterrupted.code, run(node, 8, "stop", 1).code) == (0, 3), uninterrupted.err
+    assert uninterrupted.reports[0]["planned"] is not None
+    assert uninterrupted.reports[0]["keeps_steps"]
     folder = node.folder / "_hops-17"
     assert sorted(path.name for path in folder.iterdir()) == ["beginning.json", "started.json"]
     second_run = run(node, batch=3, restarts=2)
     assert second_run.code == 0, second_run.err
     assert not folder.exists()
-    length, *expected_losses = alone.out.split()
+    length, *expected_losses = uninterrupted.out.split()
     got_length, *losses = second_run.out.split()
     assert got_length == length == "5"  # schedules are computed from it
     assert [float(loss) for loss in losses] == pytest.approx(
@@ -47,18 +47,18 @@ def test_a_run_keeps_the_first_ones_batch_without_accumulate(node: Node) -> None
 
 
 @pytest.mark.long
-def test_a_script_that_counts_itself_is_left_as_it_is(node: Node) -> None:
+def test_a_script_that_counts_steps_itself_is_left_unchanged(node: Node) -> None:
     first_run = run(node, batch=8, mode="count")
     assert first_run.code == 0, first_run.err
     assert "not saved on request" in first_run.err
     assert "does not step" not in first_run.err
     second_run = run(node, batch=4, mode="count", restarts=1)
     assert second_run.code == 0, second_run.err
-    assert second_run.out.split()[0] == "10"  # and not 5, with gradient accumulation
+    assert second_run.out.split()[0] == "10"  # not 5, as with gradient accumulation
 
 
 @pytest.mark.long
-def test_a_resumed_run_plans_the_rest_of_the_training_only(node: Node) -> None:
+def test_a_resumed_run_plans_only_the_rest_of_the_training(node: Node) -> None:
     first_run, second_run = run(node, batch=8, mode="leave"), run(node, batch=8, restarts=1)
     assert second_run.code == 0, second_run.err
     (first,), (second,) = first_run.reports, second_run.reports

@@ -1,4 +1,4 @@
-"""Which processes' frameworks are looked after."""
+"""In which processes the frameworks are patched."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LIGHTNING, ACCELERATE = "lightning.pytorch.trainer.trainer", "accelerate.acceler
         (ACCELERATE, {**IN_A_JOB, **WISH}, True),
     ],
 )
-def test_only_in_hops_jobs_whose_steps_get_the_signal(
+def test_frameworks_change_only_in_hops_jobs_whose_steps_get_the_signal(
     name: str, settings: dict[str, str], changes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def plain(self: object) -> None:

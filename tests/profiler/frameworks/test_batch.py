@@ -1,4 +1,4 @@
-"""The samples of a step, kept on another number of ranks. Real ones: `tests/bench`."""
+"""Samples per step are kept on another number of ranks. Real frameworks: `tests/bench`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from hops_profiler.frameworks.batch import Note, Split, keep_samples  # noqa: E4
     [
         (Split(16, 1, 2), 16, Split(8, 1, 2)),
         (Split(16, 1, 1), 64, Split(16, 4, 1)),
-        (Split(16, 1, 2), 40, Split(10, 2, 2)),  # no more at a time than now
+        (Split(16, 1, 2), 40, Split(10, 2, 2)),  # no larger micro-batch than now
         (Split(16, 4, 4), 16, Split(4, 1, 4)),
         (Split(16, 1, 3), 16, None),
         (Split(16, 1, 4), 2, None),
     ],
 )
-def test_ranks_keep_the_samples_of_a_step(
+def test_ranks_keep_the_number_of_samples_per_step(
     split: Split, global_batch: int, expected_split: Split | None
 ) -> None:
     assert split.keeping(global_batch) == expected_split
 
 
-def test_a_step_that_cannot_be_kept_is_named(
+def test_a_step_whose_samples_cannot_be_kept_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("HOPS_LR", raising=False)
@@ -45,7 +45,7 @@ def test_a_step_that_cannot_be_kept_is_named(
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"global_batch": true, "learning_rate": 1, "accumulation": 1}']
 )
-def test_a_note_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_note_is_ignored(tmp_path: Path, text: str) -> None:
     assert Note.read(tmp_path) is Note.read(None) is None
     (tmp_path / "hops.json").write_text(text)
     assert Note.read(tmp_path) is None

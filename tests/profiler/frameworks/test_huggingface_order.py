@@ -1,4 +1,4 @@
-"""Real Trainer on one rank, with other micro-batches than before. On several: `tests/bench`."""
+"""Real Trainer on one rank with another micro-batch. Several ranks: `tests/bench`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GLOBAL_BATCH, SAMPLES = 12, 31
 
 @pytest.fixture(autouse=True, scope="module")
 def _quick_collections() -> Iterator[None]:
-    """Trainer collects garbage at each end, 0.6 s of all that Transformers imports."""
+    """Trainer collects garbage at each end: 0.6 s for all objects that Transformers imports."""
     import transformers.trainer  # noqa: F401, PLC0415 - it may be missing
 
     gc.freeze()
@@ -32,7 +32,7 @@ def _quick_collections() -> Iterator[None]:
 
 
 class Model(torch.nn.Module):  # type: ignore[misc]
-    """Notes what it sees."""
+    """Records its samples."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,21 +53,21 @@ class Model(torch.nn.Module):  # type: ignore[misc]
 
 
 class CountModel(Model):
-    """As causal language models: a sum over what Trainer counts."""
+    """Like causal language models, divides a sum by Trainer's count."""
 
     def forward(self, input_ids: Any, labels: Any, **kwargs: Any) -> dict[str, Any]:
         return self.score(input_ids, labels, "sum", kwargs["num_items_in_batch"])
 
 
 class Mean(Model):
-    """Takes what Trainer counts, but does not use it, as a regression of Transformers' models."""
+    """Like regression models of Transformers, accepts Trainer's count but does not use it."""
 
     def forward(self, input_ids: Any, labels: Any, **_: Any) -> dict[str, Any]:
         return self.score(input_ids, labels, "mean", 1)
 
 
 class WeightModel(Mean):
-    """With a `compute_loss` of the script's."""
+    """For a script that defines `compute_loss`."""
 
 
 def own_loss(self: Any, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
@@ -76,7 +76,7 @@ def own_loss(self: Any, model: Any, inputs: Any, return_outputs: bool = False, *
 
 
 class Stream(torch.utils.data.IterableDataset):  # type: ignore[misc]
-    """Of rows. ``sized``: it knows how many it has."""
+    """A stream of rows; if ``sized``, it knows their number."""
 
     def __init__(self, rows: list[Any]) -> None:
         self.rows = rows
@@ -161,7 +161,7 @@ def test_steps_do_not_depend_on_the_micro_batch(
     ],
     ids=str,
 )
-def test_nor_do_those_of_iterated_data(
+def test_steps_of_iterable_data_do_not_depend_on_the_micro_batch(
     tmp_path: Path, kind: type[Model], options: dict[str, Any]
 ) -> None:
     whole = train_model(tmp_path, kind, GLOBAL_BATCH, **options)
@@ -174,8 +174,8 @@ def test_nor_do_those_of_iterated_data(
 
 
 @pytest.mark.parametrize(("batch", "ranks"), [(12, 2), (12, 3), (2, 4)])
-def test_split_batches_are_those_of_all_ranks(batch: int, ranks: int) -> None:
-    """Accelerate keeps them as the ranks change: nothing is to be kept in addition."""
+def test_a_split_batch_is_the_batch_of_all_ranks(batch: int, ranks: int) -> None:
+    """Accelerate already keeps it if the number of ranks changes."""
     from hops_profiler.frameworks.huggingface_order import split  # noqa: PLC0415
 
     trainer = SimpleNamespace(
@@ -186,8 +186,8 @@ def test_split_batches_are_those_of_all_ranks(batch: int, ranks: int) -> None:
     assert split(trainer).global_batch == max(batch, ranks) * 2
 
 
-def test_a_loader_that_the_script_makes_itself_stays(tmp_path: Path) -> None:
-    """Its batch size is not that of the arguments, and Accelerate has not prepared it."""
+def test_a_loader_made_by_the_script_is_not_replaced(tmp_path: Path) -> None:
+    """It ignores the batch size of the arguments, and Accelerate has not prepared it."""
 
     def load(trainer: Any) -> Any:
         return torch.utils.data.DataLoader(trainer.train_dataset, batch_size=12, collate_fn=collate)

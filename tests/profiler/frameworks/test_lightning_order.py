@@ -1,4 +1,4 @@
-"""Real Lightning on one rank, with other micro-batches than before. On several: `tests/bench`."""
+"""Real Lightning on one rank with another micro-batch. Several ranks: `tests/bench`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SAMPLES, STEPS = 31, 3
 
 
 def train_module(folder: Path, batch: int, **options: Any) -> Any:
-    """Two epochs, after a first run with 3 samples at a time on 4 ranks."""
+    """Train for two epochs, after a first run with micro-batches of 3 on 4 ranks."""
     import lightning  # noqa: PLC0415 - it may be missing
     from hops_profiler.frameworks.lightning_order import KeptOrder  # noqa: PLC0415
     from torch.utils.data import DataLoader  # noqa: PLC0415
 
     class Module(lightning.LightningModule):  # type: ignore[misc]
-        """Notes its samples, and the steps and learning rates of its validations."""
+        """Records its samples, and the steps and learning rates of its validations."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -77,11 +77,11 @@ def train_module(folder: Path, batch: int, **options: Any) -> Any:
     return module
 
 
-@pytest.mark.filterwarnings("ignore")  # Lightning's own, of workers and small data
+@pytest.mark.filterwarnings("ignore")  # Lightning's warnings about workers and small data
 @pytest.mark.parametrize("interval", [2, 0.7])
 def test_steps_do_not_depend_on_the_micro_batch(tmp_path: Path, interval: float) -> None:
-    """Nor does when it validates or changes the learning rate, also where the script asks how many
-    steps there will be before Lightning has set up its data.
+    """Neither do the times of validations and changes of the learning rate, even if the script
+    requests the number of steps before Lightning has set up its data.
     """
     whole = train_module(tmp_path, 12, val_check_interval=interval)
     assert whole.is_kept
@@ -118,7 +118,7 @@ class SizedStream(Stream):
         (Stream, {"max_steps": 6}, [3, 6]),
     ],
 )
-def test_nor_do_those_of_iterated_data(
+def test_steps_of_iterable_data_do_not_depend_on_the_micro_batch(
     tmp_path: Path, stream: Any, options: dict[str, Any], checks: list[int]
 ) -> None:
     whole = train_module(tmp_path, 12, stream=stream, **options)
@@ -133,7 +133,7 @@ def test_nor_do_those_of_iterated_data(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_data_that_shares_itself_out_stays_as_it_is(
+def test_data_that_shards_itself_is_left_unchanged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class ShardedStream(Stream):
@@ -146,10 +146,10 @@ def test_data_that_shares_itself_out_stays_as_it_is(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_several_loaders_stay_as_they_are(
+def test_several_loaders_are_left_unchanged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each would change the accumulation and the weights of the other."""
+    """Each would change the other's accumulation and weights."""
     order = train_module(tmp_path, 12, several=True)
     assert (order.is_kept, order.steps) == (False, 2 * 16)
     assert capsys.readouterr().err.count("in the script's order") == 1

@@ -1,4 +1,4 @@
-"""The micro-batches that a framework's ranks compute. Real frameworks: `tests/bench`."""
+"""Micro-batches computed by the ranks of a framework. Real frameworks: `tests/bench`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 
 @given(size=st.integers(1, 40), ranks=st.integers(1, 9), micro_batch=st.none() | st.integers(1, 12))
-def test_each_sample_of_a_step_counts_as_much_on_any_ranks(
+def test_each_sample_of_a_step_has_the_same_weight_on_any_number_of_ranks(
     size: int, ranks: int, micro_batch: int | None
 ) -> None:
     order = Order(size, size, 0, shuffle=False)
     of_ranks = [weighted_parts(order, Share(r, ranks, micro_batch), 0) for r in range(ranks)]
-    assert len({len(parts) for parts in of_ranks}) == 1  # or some would wait for the others
+    assert len({len(parts) for parts in of_ranks}) == 1  # otherwise some would wait for others
     weights = dict.fromkeys(range(size), 0.0)
     for parts in of_ranks:
         for part, weight in parts:
@@ -43,7 +43,7 @@ def test_each_sample_of_a_step_counts_as_much_on_any_ranks(
     drop_last=st.booleans(),
     offset=st.integers(0, 1),
 )
-def test_an_epoch_goes_on_at_any_step(
+def test_an_epoch_resumes_at_any_step(
     samples: int, ranks: int, micro_batch: int, drop_last: bool, offset: int
 ) -> None:
     order = Order(samples, 12, 3, shuffle=True, drop_last=drop_last)
@@ -72,7 +72,9 @@ def test_an_epoch_goes_on_at_any_step(
 
 
 @pytest.mark.parametrize(("drop_last", "steps"), [(False, 3), (True, 2)])
-def test_a_loader_that_drops_its_last_batch_has_whole_steps(drop_last: bool, steps: int) -> None:
+def test_a_loader_that_drops_its_last_batch_has_only_complete_steps(
+    drop_last: bool, steps: int
+) -> None:
     loader = DataLoader(TensorDataset(torch.zeros(29)), batch_size=6, drop_last=drop_last)
     assert is_plain(loader)
     assert order_of(loader, 12, seed=0) == Order(29, 12, 0, shuffle=False, drop_last=drop_last)

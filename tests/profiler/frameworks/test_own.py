@@ -1,4 +1,4 @@
-"""Which checkpoints on request a training goes on from."""
+"""From which checkpoints saved on request a training resumes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def checkpoint(folder: Path, step: int, *, complete: bool = True) -> Path:
     return path
 
 
-def test_the_latest_complete_one_counts(own_folder: OwnCheckpoints) -> None:
+def test_the_latest_complete_checkpoint_counts(own_folder: OwnCheckpoints) -> None:
     assert own_folder.latest() is None
     checkpoint(own_folder.folder, 9)
     latest = checkpoint(own_folder.folder, 10)
@@ -44,14 +44,14 @@ def test_the_latest_complete_one_counts(own_folder: OwnCheckpoints) -> None:
     assert own_folder.latest() == latest
 
 
-def test_what_others_wrote_meanwhile_does_not(own_folder: OwnCheckpoints) -> None:
+def test_checkpoints_in_other_folders_do_not_count(own_folder: OwnCheckpoints) -> None:
     latest = checkpoint(own_folder.folder, 120)
     for folder in (own_folder.folder.parent, own_folder.folder.with_name("_hops-18")):
         checkpoint(folder, 340)
     assert own_folder.latest() == latest
 
 
-def test_once_the_job_goes_on_the_others_of_its_own_go(own_folder: OwnCheckpoints) -> None:
+def test_clearing_removes_all_other_checkpoints_in_the_folder(own_folder: OwnCheckpoints) -> None:
     scheduled_save = checkpoint(own_folder.folder.parent, 5)
     checkpoint(own_folder.folder, 10)
     checkpoint(own_folder.folder / ".checkpoint-15.partial", 15)
@@ -61,7 +61,7 @@ def test_once_the_job_goes_on_the_others_of_its_own_go(own_folder: OwnCheckpoint
     assert scheduled_save.exists()
 
 
-def test_a_training_of_another_command_does_not_take_it(
+def test_a_training_with_another_command_does_not_resume_from_the_checkpoint(
     own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint(own_folder.folder, 10)
@@ -69,7 +69,7 @@ def test_a_training_of_another_command_does_not_take_it(
     assert own_folder.latest() is None
 
 
-def test_a_script_that_was_edited_begins_anew(
+def test_an_edited_script_starts_from_scratch(
     own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint(own_folder.folder, 10)
@@ -77,7 +77,7 @@ def test_a_script_that_was_edited_begins_anew(
     assert own_folder.latest() is None
 
 
-def test_a_training_of_another_environment_does_not_take_it(
+def test_a_training_with_another_environment_does_not_resume_from_the_checkpoint(
     own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``for seed in 1 2; do SEED=$seed python train.py; done``"""
@@ -86,7 +86,7 @@ def test_a_training_of_another_environment_does_not_take_it(
     assert own_folder.latest() is None
 
 
-def test_it_does_not_mix_with_that_of_another_command(
+def test_checkpoints_of_two_commands_are_kept_apart(
     own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint(own_folder.folder, 10)
@@ -98,13 +98,13 @@ def test_it_does_not_mix_with_that_of_another_command(
     assert own_folder.last_scheduled() is None
     monkeypatch.setattr("sys.argv", ["finetune.py"])
     own_folder.sign(own_folder.at(99))
-    mine = checkpoint(own_folder.folder, 5)
-    assert own_folder.latest() == mine
+    latest_of_other = checkpoint(own_folder.folder, 5)
+    assert own_folder.latest() == latest_of_other
     foreign_folder = own_folder.folder.with_name("_hops-17.other")
     assert [path.name for path in foreign_folder.glob("checkpoint-*")] == ["checkpoint-10"]
 
 
-def test_what_cannot_be_set_aside_is_not_mixed(
+def test_a_checkpoint_that_cannot_be_set_aside_is_not_overwritten(
     own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint(own_folder.folder, 10)
@@ -114,8 +114,8 @@ def test_what_cannot_be_set_aside_is_not_mixed(
         own_folder.sign(own_folder.at(99))
 
 
-def test_what_is_set_aside_is_neither_used_nor_removed(own_folder: OwnCheckpoints) -> None:
-    """Where it cannot be, that is said: each run would try it again, and start the job again."""
+def test_a_checkpoint_set_aside_is_neither_used_nor_removed(own_folder: OwnCheckpoints) -> None:
+    """`set_aside` returns False if it fails: otherwise, each run would try again and restart."""
     failed_folder = own_folder.folder.with_name("_hops-17.failed")
     checkpoint(own_folder.folder, 10)
     assert own_folder.set_aside()
@@ -132,7 +132,7 @@ LARGE = {"HOPS_GPUS": "2", "HOPS_LR": "2e-1", "SLURMD_NODENAME": "n7", "MASTER_A
 
 
 def differences(line: list[str], now: list[str], *environments: dict[str, str]) -> str:
-    """What differs between the runs of two command lines, given these variables."""
+    """Return what differs between runs of two command lines with these environments."""
     runs = []
     for arguments, environ in zip((line, now), environments, strict=True):
         with pytest.MonkeyPatch.context() as patch:
@@ -148,12 +148,12 @@ def differences(line: list[str], now: list[str], *environments: dict[str, str]) 
         (["--lr=0.1", "tcp://n1:29500"], ["--lr=2e-1", "tcp://n7:29500"], ""),
         (["--lr", "0.1", "--num_gpus", "1"], ["--lr", "2e-1", "--num_gpus", "2"], ""),
         (["trainer.devices=1"], ["trainer.devices=2"], ""),
-        (["--num_workers=1"], ["--num_workers=1"], ""),  # as the size was, but written out
+        (["--num_workers=1"], ["--num_workers=1"], ""),  # equals the old size, but is a literal
         (["--fold", "1"], ["--fold", "1"], ""),
         (["--fold", "1"], ["--fold", "2"], "--fold"),
         (["--fold=0.1"], ["--fold=2e-1"], "--fold"),
         (["--seed=17"], ["--seed=18"], "--seed"),
-        (["--lr=0.1"], ["--lr=0.05"], "--lr"),  # it may be one of a search
+        (["--lr=0.1"], ["--lr=0.05"], "--lr"),  # it may belong to a search
         (["--gpus=1"], ["--gpus=3"], "--gpus"),
         (["1"], ["2"], "word 1"),
         (["key=c2VjcmV0"], ["key=b3RoZXI="], "word 1"),
@@ -161,7 +161,7 @@ def differences(line: list[str], now: list[str], *environments: dict[str, str]) 
         (["--lr=0.1"], [], "the number of words"),
     ],
 )
-def test_only_what_hops_has_given_may_differ(line: list[str], now: list[str], differs: str) -> None:
+def test_only_values_set_by_hops_may_differ(line: list[str], now: list[str], differs: str) -> None:
     assert differences(line, now, SMALL, LARGE) == differs
 
 
@@ -174,12 +174,12 @@ def test_only_what_hops_has_given_may_differ(line: list[str], now: list[str], di
         ({}, {"FOLD": "1"}, "the variable FOLD"),
         ({"LR": "0.1"}, {"LR": "2e-1"}, ""),  # LR=$HOPS_LR
         ({"LR": "0.1"}, {"LR": "0.05"}, "the variable LR"),
-        ({"FOLD": "1"}, {"FOLD": "2"}, "the variable FOLD"),  # also on as many GPUs
+        ({"FOLD": "1"}, {"FOLD": "2"}, "the variable FOLD"),  # also the numbers of GPUs
         ({"URL": "tcp://n1:29500"}, {"URL": "tcp://n7:29500"}, ""),
         ({}, {"TORCHINDUCTOR_CACHE_DIR": "/scratch/torchinductor"}, ""),
     ],
 )
-def test_the_users_variables_say_which_training_it_is(
+def test_variables_of_the_user_identify_the_training(
     before: dict[str, str], now: dict[str, str], differs: str
 ) -> None:
     runs = [
@@ -198,8 +198,8 @@ def test_the_users_variables_say_which_training_it_is(
 
 
 @pytest.mark.slow
-def test_what_libraries_set_while_they_are_imported_does_not_count() -> None:
-    """With hops-run two ranks import `torch._dynamo` first, which sets a variable; one does not."""
+def test_variables_set_by_libraries_during_import_do_not_count() -> None:
+    """With hops-run, two ranks first import `torch._dynamo`, which sets one; one rank does not."""
     code = (
         "from hops_profiler import startup; startup.install();"
         "import os, torch; os.environ['SET_BY_A_LIBRARY'] = '1';"
@@ -216,25 +216,25 @@ def test_what_libraries_set_while_they_are_imported_does_not_count() -> None:
     "unknown",
     [None, {}, [None], ["train.py"], "text", 3, {"script": "", "variables": {"SEED": 3}}],
 )
-def test_a_note_that_cannot_be_read_is_another_commands(
+def test_an_unreadable_note_belongs_to_another_command(
     unknown: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["train.py"])
     assert TrainingIdentity("", words((), ()), {}).change_since(unknown)
 
 
-def test_no_word_of_the_command_is_written_down(
+def test_no_word_of_the_command_is_stored(
     own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be a token, and the folder may be open to all."""
+    """A word may be a token, and the folder may be readable by all."""
     monkeypatch.setattr("sys.argv", ["train.py", "--key=secret"])
     monkeypatch.setenv("SLURM_JWT", "secret")
     own_folder.sign(own_folder.at(99))
     assert "secret" not in (own_folder.folder / "started.json").read_text()
 
 
-def test_a_handler_that_python_does_not_know_is_one() -> None:
-    before = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+def test_a_handler_unknown_to_python_counts_as_a_handler() -> None:
+    handler_before = signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     try:
         faulthandler.register(signal.SIGUSR1)
         assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
@@ -242,26 +242,26 @@ def test_a_handler_that_python_does_not_know_is_one() -> None:
         faulthandler.unregister(signal.SIGUSR1)
         assert request.is_free()
     finally:
-        signal.signal(signal.SIGUSR1, before)
+        signal.signal(signal.SIGUSR1, handler_before)
 
 
-def test_what_was_printed_is_written_before_the_signal_ends_the_process() -> None:
+def test_printed_output_is_flushed_before_the_signal_ends_the_process() -> None:
     code = "from hops_profiler.checkpoint.leaving import end_by_signal as end; print('loss'); end()"
     result = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
     assert (result.returncode, result.stdout) == (-signal.SIGUSR1, b"loss\n")
 
 
-def test_which_run_it_is_does_not_excuse_another_command() -> None:
-    """``--fold $SLURM_RESTART_COUNT`` is another training in each run."""
+def test_the_restart_count_does_not_excuse_another_command() -> None:
+    """``--fold $SLURM_RESTART_COUNT`` starts another training in each run."""
     runs = [{"SLURM_RESTART_COUNT": run, "HOPS_RESTART_COUNT": run} for run in ("0", "1")]
     assert differences(["--fold", "0"], ["--fold", "1"], *runs) == "--fold"
 
 
-def test_of_ranks_whose_saves_fail_in_a_run_none_ends_the_job(
+def test_if_saves_of_several_ranks_fail_in_a_run_no_rank_ends_the_job(
     own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert own_folder.fails_anew()
-    own_folder.has_saved()  # a rank whose part did not fail
+    own_folder.has_saved()  # of a rank whose part succeeded
     assert own_folder.fails_anew()
     monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
     assert not own_folder.fails_anew()
@@ -269,22 +269,24 @@ def test_of_ranks_whose_saves_fail_in_a_run_none_ends_the_job(
     assert own_folder.fails_anew()
 
 
-def test_where_a_failed_save_cannot_be_noted_the_job_does_not_start_again(tmp_path: Path) -> None:
+def test_a_failed_save_that_cannot_be_noted_does_not_restart_the_job(tmp_path: Path) -> None:
     assert not OwnCheckpoints(tmp_path / "missing" / "_hops-17", "state.json").fails_anew()
 
 
-def test_what_another_training_has_replaced_does_not_count(own_folder: OwnCheckpoints) -> None:
+def test_a_checkpoint_replaced_by_another_training_does_not_count(
+    own_folder: OwnCheckpoints,
+) -> None:
     path = checkpoint(own_folder.folder.parent, 9)
     own_folder.note_scheduled(path)
     assert own_folder.last_scheduled() == path
-    os.utime(path / "state.json", (1, 1))  # of as many steps
+    os.utime(path / "state.json", (1, 1))  # with the same number of steps
     assert own_folder.last_scheduled() is None
 
 
-def test_one_training_of_a_run_goes_on_from_it(
+def test_only_one_training_of_a_run_resumes_from_the_checkpoint(
     own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second one of the same command may be of other data."""
+    """A second one with the same command may use other data."""
     latest = checkpoint(own_folder.folder, 10)
     monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
     assert own_folder.latest() == latest
@@ -297,7 +299,7 @@ def test_one_training_of_a_run_goes_on_from_it(
 def test_the_folder_does_not_depend_on_the_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A later run may skip the steps before."""
+    """A later run may skip earlier steps."""
     monkeypatch.setenv("HOPS_JOB", "1")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     names = set()
@@ -307,7 +309,7 @@ def test_the_folder_does_not_depend_on_the_step(
     assert names == {"_hops-17"}
 
 
-def test_of_several_trainings_in_a_folder_the_first_has_the_turn(
+def test_the_first_of_several_trainings_in_a_folder_has_the_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -324,7 +326,7 @@ def test_of_several_trainings_in_a_folder_the_first_has_the_turn(
     assert request.Turn(tmp_path / "out").take()
 
 
-def test_what_the_first_run_notes_holds_in_later_ones(
+def test_the_note_of_the_first_run_is_valid_in_later_runs(
     own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOPS_RESTART_COUNT", "0")
@@ -339,7 +341,7 @@ def test_what_the_first_run_notes_holds_in_later_ones(
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"identity": {}, "note": 3}'])
-def test_another_trainings_first_note_is_not_taken(
+def test_the_first_note_of_another_training_is_ignored(
     own_folder: OwnCheckpoints, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     monkeypatch.setenv("HOPS_RESTART_COUNT", "1")
@@ -347,7 +349,7 @@ def test_another_trainings_first_note_is_not_taken(
     assert own_folder.first_note(5) == 5
 
 
-def test_a_first_note_is_beside_a_folder_that_must_stay_empty(
+def test_the_first_note_is_next_to_a_folder_that_must_stay_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOPS_RESTART_COUNT", "0")
@@ -360,7 +362,9 @@ def test_a_first_note_is_beside_a_folder_that_must_stay_empty(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_script_is_known_by_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_is_identified_by_its_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, data = tmp_path / "train.py", tmp_path / "data"
     data.write_text("other text")
     monkeypatch.setattr(sys, "argv", [str(path), str(data)])

@@ -1,4 +1,4 @@
-"""Which scripts' loops are repeated where their passes have nothing in them."""
+"""In which scripts loops may be repeated with empty passes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ for epoch in range(2):
 
 
 def reason(tmp_path: Path, source: str) -> str:
-    """Seen from the first pass of a script."""
+    """Return the reason found in the first pass of a script."""
     script = tmp_path / "train.py"
     script.write_text(source)
     reasons: list[str] = []
@@ -94,7 +94,7 @@ def test_loops_over_epochs_and_batches_are_repeated(tmp_path: Path, source: str)
         (TRY_LOOP, "the `break` in line 7"),
     ],
 )
-def test_what_a_script_counts_itself_is_named(
+def test_counting_in_a_script_is_named_as_the_reason(
     tmp_path: Path, source: str, expected_reason: str
 ) -> None:
     assert expected_reason in reason(tmp_path, source)

@@ -1,4 +1,4 @@
-"""A framework's iterated data, with ranks that are emulated. Real frameworks: `tests/bench`."""
+"""Iterable data of a framework, with emulated ranks. Real frameworks: `tests/bench`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SizedNumbers(Numbers):
 
 
 class ShardedNumbers(Numbers):
-    """Gives each rank a part."""
+    """Gives each rank a shard."""
 
     def __iter__(self) -> Any:
         return iter(range(int(os.environ["RANK"]), self.length, 2))
@@ -56,7 +56,7 @@ def stream(
     drop_last=st.booleans(),
     offset=st.integers(0, 5),
 )
-def test_each_step_has_its_samples_each_of_which_counts_as_much(
+def test_each_step_has_its_samples_with_equal_weights(
     samples: int, ranks: int, micro_batch: int, drop_last: bool, offset: int
 ) -> None:
     steps = samples // 12 if drop_last else -(-samples // 12)
@@ -71,7 +71,7 @@ def test_each_step_has_its_samples_each_of_which_counts_as_much(
         step = min(offset, steps)
         iterator = iter(loader)
         while parts := iterator.begin_step():
-            assert len(parts) == loader.accumulation  # or ranks would wait for each other
+            assert len(parts) == loader.accumulation  # otherwise ranks would wait for each other
             for number, weight in enumerate(parts):
                 batch = next(iterator).tolist()
                 assert len(batch) <= micro_batch
@@ -88,13 +88,13 @@ def test_each_step_has_its_samples_each_of_which_counts_as_much(
         )
 
 
-def test_a_pass_comes_again_until_the_framework_is_in_another_epoch() -> None:
+def test_a_pass_is_repeated_until_the_framework_enters_another_epoch() -> None:
     class Epochs(Numbers):
         def set_epoch(self, epoch: int) -> None:
             self.first = 100 * epoch
 
     loader = stream(Epochs(4), Share(0, 1, 12), Position(2))
-    loader.set_epoch(7)  # Lightning and Trainer may count from elsewhere
+    loader.set_epoch(7)  # Lightning and Trainer may start at another number
     for _ in range(2):
         assert [batch.tolist() for batch in loader] == [[200, 201, 202, 203]]
     loader.set_epoch(8)
@@ -103,7 +103,7 @@ def test_a_pass_comes_again_until_the_framework_is_in_another_epoch() -> None:
         len(loader)
 
 
-def test_a_position_is_not_changed_by_what_the_data_does_later() -> None:
+def test_a_saved_position_does_not_change_when_the_data_advances() -> None:
     class Stateful(Numbers):
         def __init__(self, length: int) -> None:
             super().__init__(length)
@@ -127,7 +127,7 @@ def test_a_position_is_not_changed_by_what_the_data_does_later() -> None:
     assert position.stream["data"] == list(range(12))
 
 
-def test_data_whose_state_cannot_be_saved_is_read_again() -> None:
+def test_data_whose_state_cannot_be_saved_is_read_from_the_start() -> None:
     class Stateful(Numbers):
         def state_dict(self) -> Any:
             return (number for number in range(3))
@@ -153,14 +153,14 @@ def test_data_whose_state_cannot_be_saved_is_read_again() -> None:
             SizedNumbers(5),
             {"batch_size": 2, "num_workers": 2},
             False,
-        ),  # each worker has a last step
+        ),  # each worker would have a last step
     ],
 )
-def test_what_cannot_be_read_so_is_left(data: Any, options: dict[str, Any], fits: bool) -> None:
+def test_only_plain_streams_are_replaced(data: Any, options: dict[str, Any], fits: bool) -> None:
     assert is_plain_stream(DataLoader(data, **options)) == fits
 
 
-def test_data_that_datasets_has_split_is_left() -> None:
+def test_data_split_by_datasets_is_left_unchanged() -> None:
     data: Any = Numbers(5)
     data._distributed = SimpleNamespace(rank=0, world_size=2)
     assert not is_plain_stream(DataLoader(data, batch_size=2))
@@ -170,7 +170,7 @@ def test_data_that_datasets_has_split_is_left() -> None:
 def test_ranks_that_read_different_samples_do_not_agree(
     monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
-    """Each would leave out what it takes for the other's part."""
+    """Each would skip what it believes to be the other's part."""
     foreign = iter(stream(Numbers(30, first), Share(1, 2, 3)))
     foreign.read_ahead()
 
@@ -182,4 +182,4 @@ def test_ranks_that_read_different_samples_do_not_agree(
     monkeypatch.setattr(stream_order.dist, "all_gather_object", gather)
     loader = stream(Numbers(30), Share(0, 2, 3))
     assert loader.agrees() == (first == 0)
-    assert next(iter(loader)).tolist() == [0, 1, 2]  # what was read ahead comes
+    assert next(iter(loader)).tolist() == [0, 1, 2]  # the batches read ahead are not lost

@@ -1,4 +1,4 @@
-"""Our own logic, with trainers that only count."""
+"""The integration of frameworks, with stub trainers that only count."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def job(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path_factory.mktemp("node")))
     monkeypatch.setattr(huggingface, "_begun_folders", set())
     monkeypatch.setattr(lightning, "_begun_folders", set())
-    monkeypatch.setattr(request, "end_by_signal", Mock(side_effect=Death))
-    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(request, "end_by_signal", Mock(side_effect=EndedBySignal))
+    handler_before = signal.getsignal(signal.SIGTERM)
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, before)
+    signal.signal(signal.SIGTERM, handler_before)
 
 
-class Death(BaseException):
-    """In place of the process, by hops' signal."""
+class EndedBySignal(BaseException):
+    """Raised where hops' signal would end the process."""
 
 
-def started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def restart(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = int(os.environ["HOPS_RESTART_COUNT"])
     monkeypatch.setenv("HOPS_RESTART_COUNT", str(runs + 1))
     for framework in (huggingface, lightning):
@@ -68,7 +68,7 @@ def started_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class State:
-    """Trainer's, as far as it counts here."""
+    """The attributes of Trainer's state that these tests need."""
 
     def __init__(self) -> None:
         self.global_step, self.epoch = 0, 0.0
@@ -170,13 +170,13 @@ def train_until_exit(instance: Trainer) -> Trainer:
     return instance
 
 
-def test_another_jobs_checkpoint_is_never_taken(
+def test_a_checkpoint_of_another_job_is_never_used(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train_until_exit(trainer(tmp_path, 2))
     write_checkpoint(tmp_path / "_hops-18" / "checkpoint-340", 340)
     write_checkpoint(tmp_path / "checkpoint-340", 340)
-    started_again(monkeypatch)
+    restart(monkeypatch)
     second_run = trainer(tmp_path)
     second_run.train()
     assert second_run.resume_path == str(tmp_path / "_hops-17" / "checkpoint-2")
@@ -186,7 +186,7 @@ def test_another_jobs_checkpoint_is_never_taken(
 def test_a_later_training_in_a_folder_saves_nothing(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the next run it may be the first, and what comes after it the second."""
+    """In the next run it may be the first, and another training the second."""
     trainer(tmp_path).train()
     second = trainer(tmp_path)
     handlers = []
@@ -195,19 +195,19 @@ def test_a_later_training_in_a_folder_saves_nothing(
     assert set(handlers) == {signal.SIG_DFL}
 
 
-def test_folds_of_which_a_later_run_skips_those_that_have_ended(
+def test_finished_folds_that_a_later_run_skips_do_not_matter(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train_until_exit(trainer(tmp_path, 2))
-    started_again(monkeypatch)
+    restart(monkeypatch)
     first = trainer(tmp_path)
     first.train()
     assert first.resume_path == str(tmp_path / "_hops-17" / "checkpoint-2")
     assert not (tmp_path / "_hops-17").exists()
-    started_again(monkeypatch)  # without the first fold, which has ended
+    restart(monkeypatch)  # skips the first fold, which has ended
     second = train_until_exit(trainer(tmp_path, 4))
     assert second.resume_path is None
-    started_again(monkeypatch)
+    restart(monkeypatch)
     second, third = trainer(tmp_path), trainer(tmp_path)
     second.train()
     third.train()
@@ -215,7 +215,7 @@ def test_folds_of_which_a_later_run_skips_those_that_have_ended(
     assert third.resume_path is None
 
 
-def test_two_trainings_at_a_time_in_a_folder_save_nothing(
+def test_two_simultaneous_trainings_in_a_folder_save_nothing(
     trainer: type[Trainer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     outer = trainer(tmp_path, 4)
@@ -223,7 +223,7 @@ def test_two_trainings_at_a_time_in_a_folder_save_nothing(
 
     def train_beside(event: str) -> None:
         if outer.state.global_step == 1:
-            request.Turn(tmp_path).take()  # as another process does
+            request.Turn(tmp_path).take()  # as in another process
         do(event)
 
     outer._maybe_log_save_evaluate = train_beside  # type: ignore[method-assign]
@@ -234,10 +234,10 @@ def test_two_trainings_at_a_time_in_a_folder_save_nothing(
 
 
 @pytest.mark.parametrize("best", [2, 4])
-def test_the_best_checkpoint_stays_where_it_is(
+def test_the_best_checkpoint_keeps_its_path(
     trainer: type[Trainer], tmp_path: Path, best: int
 ) -> None:
-    """Trainer takes the folder in which it saves for the one with the best, too."""
+    """Trainer assumes that the best checkpoint is in the folder in which it saves."""
     best_trainer = trainer(tmp_path, 4)
     best_trainer.best, best_trainer.interval = best, 2
     train_until_exit(best_trainer)
@@ -248,13 +248,13 @@ def test_the_best_checkpoint_stays_where_it_is(
     ] * 2
 
 
-def test_what_was_saved_on_schedule_afterwards_counts(
+def test_a_later_scheduled_save_counts(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that ends by itself, as where a node fails, leaves it to the next."""
+    """A run that ends without a request, as after a node failure, leaves it to the next run."""
     train_until_exit(trainer(tmp_path, 2))
     write_checkpoint(tmp_path / "checkpoint-9", 9)  # another training's
-    started_again(monkeypatch)
+    restart(monkeypatch)
     second_run = trainer(tmp_path)
     second_run.interval = 3
 
@@ -267,29 +267,29 @@ def test_what_was_saved_on_schedule_afterwards_counts(
     )  # type: ignore[func-returns-value, method-assign]
     with pytest.raises(RuntimeError):
         second_run.train()
-    started_again(monkeypatch)
+    restart(monkeypatch)
     last = trainer(tmp_path)
     last.train()
     assert last.resume_path == str(tmp_path / "checkpoint-3")
 
 
-def test_what_cannot_be_loaded_is_not_tried_again(
+def test_a_checkpoint_that_cannot_be_loaded_is_not_tried_again(
     trainer: type[Trainer],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """As without hops the job then begins anew."""
+    """The job then starts from scratch, as without hops."""
     train_until_exit(trainer(tmp_path, 2))
-    started_again(monkeypatch)
+    restart(monkeypatch)
     second_run = trainer(tmp_path)
     second_run.fails = ValueError
     train_until_exit(second_run)
     assert "cannot be loaded" in capsys.readouterr().err
-    started_again(monkeypatch)
+    restart(monkeypatch)
     last = trainer(tmp_path)
     last.fails = ValueError
-    last.request_step = 2  # what it would save could not be loaded, either
+    last.request_step = 2  # its saves could not be loaded, either
     signal_steps = []
     signal.signal(signal.SIGUSR1, lambda *_: signal_steps.append(last.state.global_step))
     last.train()
@@ -299,19 +299,19 @@ def test_what_cannot_be_loaded_is_not_tried_again(
 
 
 @pytest.mark.parametrize("transient", [OSError, MemoryError, torch.cuda.OutOfMemoryError])
-def test_what_the_next_run_may_load_is_kept(
+def test_a_checkpoint_that_the_next_run_may_load_is_kept(
     trainer: type[Trainer],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     transient: type[Exception],
 ) -> None:
     train_until_exit(trainer(tmp_path, 2))
-    started_again(monkeypatch)
+    restart(monkeypatch)
     second_run = trainer(tmp_path)
     second_run.fails = transient
     with pytest.raises(transient):
         second_run.train()
-    started_again(monkeypatch)
+    restart(monkeypatch)
     last = trainer(tmp_path)
     last.train()
     assert last.resume_path == str(tmp_path / "_hops-17" / "checkpoint-2")
@@ -320,7 +320,7 @@ def test_what_the_next_run_may_load_is_kept(
 @pytest.mark.parametrize(
     ("steps", "expected_checkpoint"), [(1, "_hops-17/checkpoint-4"), (5, None)]
 )
-def test_what_the_script_names_counts_if_it_has_more_steps(
+def test_a_checkpoint_named_by_the_script_counts_if_it_has_more_steps(
     trainer: type[Trainer],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -328,7 +328,7 @@ def test_what_the_script_names_counts_if_it_has_more_steps(
     expected_checkpoint: str | None,
 ) -> None:
     train_until_exit(trainer(tmp_path, 4))
-    started_again(monkeypatch)
+    restart(monkeypatch)
     write_checkpoint(tmp_path / f"checkpoint-{steps}", steps)
     second_run = trainer(tmp_path)
     second_run.train(True)
@@ -337,20 +337,18 @@ def test_what_the_script_names_counts_if_it_has_more_steps(
     )
 
 
-def test_a_script_that_looks_first_finds_the_jobs_own(
+def test_a_script_that_searches_for_a_checkpoint_finds_the_one_of_its_job(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run_clm stops where a folder has files but no checkpoint."""
+    """run_clm.py fails if a folder has files but no checkpoint."""
     train_until_exit(trainer(tmp_path, 2))
     look = sys.modules["transformers.trainer_utils"].get_last_checkpoint
     assert look(str(tmp_path)) is None
-    started_again(monkeypatch)
+    restart(monkeypatch)
     assert look(str(tmp_path)) == str(tmp_path / "_hops-17" / "checkpoint-2")
 
 
-def test_a_checkpoint_that_a_kill_broke_off_is_not_found(
-    trainer: type[Trainer], tmp_path: Path
-) -> None:
+def test_an_incomplete_checkpoint_is_not_found(trainer: type[Trainer], tmp_path: Path) -> None:
     look = sys.modules["transformers.trainer_utils"].get_last_checkpoint
     (tmp_path / "checkpoint-14").mkdir()
     assert look(str(tmp_path)) is None
@@ -358,7 +356,7 @@ def test_a_checkpoint_that_a_kill_broke_off_is_not_found(
     assert look(str(tmp_path)) == str(tmp_path / "checkpoint-7")
 
 
-def test_the_first_runs_batch_holds_where_nothing_was_saved(
+def test_the_batch_of_the_first_run_is_kept_if_nothing_was_saved(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = trainer(tmp_path / "out")
@@ -366,53 +364,53 @@ def test_the_first_runs_batch_holds_where_nothing_was_saved(
     with pytest.raises(MemoryError):
         first.train()
     assert not (tmp_path / "out").exists()
-    started_again(monkeypatch)
+    restart(monkeypatch)
     second = trainer(tmp_path / "out")
-    second._train_batch_size = second.args.per_device_train_batch_size = 32  # as on half the ranks
+    second._train_batch_size = second.args.per_device_train_batch_size = 32  # for half the ranks
     second.train()
     assert second.args.per_device_train_batch_size == 16
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("request_step", "last"), [(2, "step 2"), (3, "epoch 3"), (4, "step 4")])
-def test_what_is_due_is_done_first(
+def test_due_actions_are_completed_before_the_exit(
     trainer: type[Trainer], tmp_path: Path, request_step: int, last: str
 ) -> None:
     assert train_until_exit(trainer(tmp_path, request_step)).log[-1] == last
 
 
-def test_a_training_at_its_end_ends(trainer: type[Trainer], tmp_path: Path) -> None:
+def test_a_training_asked_at_its_last_step_finishes(trainer: type[Trainer], tmp_path: Path) -> None:
     trainer(tmp_path, request_step=6).train()
     assert not list(tmp_path.iterdir())
 
 
-def test_a_save_that_fails_does_not_fail_the_job_once(
+def test_one_failed_save_does_not_fail_the_job(
     trainer: type[Trainer],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Hops may be moving it. The second time in a row the signal ends it, as without hops: a job
-    whose time limit it tells of would begin again for ever.
+    """hops may be moving it. After a second failure in a row, the signal ends it, as without hops:
+    if the signal announces a time limit, the job would otherwise restart for ever.
     """
     works = huggingface.save
     fails = Mock(side_effect=OSError("the disk is full"))
     for step, save in ((2, fails), (3, works), (4, fails)):
         monkeypatch.setattr(huggingface, "save", save)
         train_until_exit(trainer(tmp_path, step))
-        started_again(monkeypatch)
+        restart(monkeypatch)
     assert "checkpoint-2: not saved" in capsys.readouterr().err
-    with pytest.raises(Death):
+    with pytest.raises(EndedBySignal):
         trainer(tmp_path, 5).train()
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
 
 
-def test_a_second_training_does_not_go_on_from_the_firsts(
+def test_a_second_training_does_not_resume_from_the_checkpoint_of_the_first(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first goes on, then fails, and the batch script goes on with the next fold."""
+    """The first resumes and fails; the batch script continues with the next fold."""
     train_until_exit(trainer(tmp_path, 2))
-    started_again(monkeypatch)
+    restart(monkeypatch)
     first = trainer(tmp_path)
     first.fails = MemoryError
     with pytest.raises(MemoryError):
@@ -425,11 +423,11 @@ def test_a_second_training_does_not_go_on_from_the_firsts(
     assert (tmp_path / "_hops-17" / "checkpoint-2").exists()
 
 
-def test_what_a_training_has_found_by_itself_is_no_other_ones(
+def test_a_checkpoint_found_by_one_training_is_not_given_to_another(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train_until_exit(trainer(tmp_path, 2))
-    started_again(monkeypatch)
+    restart(monkeypatch)
     look = sys.modules["transformers.trainer_utils"].get_last_checkpoint
     first = trainer(tmp_path)
     first.args.push_to_hub = True  # not asked to leave
@@ -439,18 +437,18 @@ def test_what_a_training_has_found_by_itself_is_no_other_ones(
     assert look(str(tmp_path)) is None
 
 
-def test_a_job_whose_save_could_not_be_used_saves_no_more(
+def test_a_job_whose_checkpoint_could_not_be_used_saves_no_more(
     trainer: type[Trainer],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It would be moved in vain, each time."""
+    """Otherwise, each move of the job would lose its progress."""
     monkeypatch.setattr("sys.argv", ["train.py", "--seed", "4711"])
     train_until_exit(trainer(tmp_path, 2))
     handlers = []
     for seed in ("4712", "4713"):
-        started_again(monkeypatch)
+        restart(monkeypatch)
         monkeypatch.setattr("sys.argv", ["train.py", "--seed", seed])
         second_run = trainer(tmp_path)
         second_run._maybe_log_save_evaluate = lambda _: handlers.append(
@@ -466,7 +464,9 @@ def test_a_job_whose_save_could_not_be_used_saves_no_more(
 
 
 @pytest.mark.parametrize("option", ["push_to_hub", "save_only_model", "save_on_each_node"])
-def test_it_keeps_out(trainer: type[Trainer], tmp_path: Path, option: str) -> None:
+def test_trainer_does_not_handle_the_signal_with_unsupported_options(
+    trainer: type[Trainer], tmp_path: Path, option: str
+) -> None:
     excluded_trainer = trainer(tmp_path)
     setattr(excluded_trainer.args, option, True)
     handlers = []
@@ -478,7 +478,7 @@ def test_it_keeps_out(trainer: type[Trainer], tmp_path: Path, option: str) -> No
 
 
 class Fit:
-    """Lightning's Trainer, of one step."""
+    """Stands for Lightning's Trainer, with one step."""
 
     def __init__(
         self, folder: Path, launcher: str = "_Launcher", *, has_request: bool = True
@@ -533,17 +533,17 @@ def test_an_asynchronous_save_is_waited_for(fit: type[Fit], tmp_path: Path) -> N
     assert (tmp_path / "_hops-17" / "checkpoint-1" / "lightning.ckpt").exists()
 
 
-def lightning_left(instance: Fit) -> Fit:
+def train_lightning_until_exit(instance: Fit) -> Fit:
     with pytest.raises(SystemExit):
         instance.fit()
     return instance
 
 
-def test_lightning_goes_on_in_its_first_training_only(
+def test_lightning_resumes_only_in_its_first_training(
     fit: type[Fit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lightning_left(fit(tmp_path))
-    started_again(monkeypatch)
+    train_lightning_until_exit(fit(tmp_path))
+    restart(monkeypatch)
     first, second = fit(tmp_path, has_request=False), fit(tmp_path)
     first.fit()
     second.fit()
@@ -552,11 +552,11 @@ def test_lightning_goes_on_in_its_first_training_only(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_search_for_the_learning_rate_is_not_the_training(
+def test_a_learning_rate_search_is_not_the_training(
     fit: type[Fit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lightning_left(fit(tmp_path))
-    started_again(monkeypatch)
+    train_lightning_until_exit(fit(tmp_path))
+    restart(monkeypatch)
     search, training = fit(tmp_path, has_request=False), fit(tmp_path, has_request=False)
     search.callbacks = [Mock(_early_exit=True)]
     search.fit()
@@ -565,15 +565,15 @@ def test_a_search_for_the_learning_rate_is_not_the_training(
     assert training.resume_path is not None
 
 
-def test_a_later_checkpoint_that_the_script_names_counts(
+def test_a_later_checkpoint_named_by_the_script_counts(
     fit: type[Fit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lightning_left(fit(tmp_path))
+    train_lightning_until_exit(fit(tmp_path))
     ours = tmp_path / "_hops-17" / "checkpoint-1" / "lightning.ckpt"
     theirs = tmp_path / "last.ckpt"
     theirs.touch()
     for seconds, expected_checkpoint in ((-9, ours), (9, theirs)):
-        started_again(monkeypatch)
+        restart(monkeypatch)
         modified_at = ours.stat().st_mtime + seconds
         os.utime(theirs, (modified_at, modified_at))
         instance = fit(tmp_path)
@@ -583,10 +583,8 @@ def test_a_later_checkpoint_that_the_script_names_counts(
         assert str(instance.resume_path) == str(expected_checkpoint)
 
 
-def test_where_another_rank_handles_the_signal_no_rank_leaves(
-    fit: type[Fit], tmp_path: Path
-) -> None:
-    """As a script does that saves on its first rank."""
+def test_no_rank_leaves_if_another_rank_handles_the_signal(fit: type[Fit], tmp_path: Path) -> None:
+    """A script that saves on its first rank may do so."""
     instance = fit(tmp_path, has_request=False)
     instance.peers_agree = False
     handlers = []
@@ -595,12 +593,12 @@ def test_where_another_rank_handles_the_signal_no_rank_leaves(
     callback._early_exit = False
     instance.callbacks = [callback]
     instance.fit()
-    assert handlers  # ours comes after it, and has declined by the step's end
+    assert handlers  # our rank has declined by the end of the step
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
     assert not list(tmp_path.iterdir())
 
 
-def test_of_trainers_ranks_all_agree(
+def test_trainer_leaves_only_if_all_ranks_agree(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(huggingface, "several", lambda: True)
@@ -615,11 +613,11 @@ def test_of_trainers_ranks_all_agree(
     first_rank._maybe_log_save_evaluate = lambda _: handlers.append(
         signal.getsignal(signal.SIGUSR1)
     )  # type: ignore[method-assign]
-    first_rank.train()  # without a broadcast, for which the other would not be there
+    first_rank.train()  # without a broadcast, which the other rank would not join
     assert set(handlers) == {signal.SIG_DFL}
 
 
-def test_accelerate_leaves_once_the_script_has_noted_its_save(tmp_path: Path) -> None:
+def test_accelerate_leaves_after_the_script_has_recorded_its_save(tmp_path: Path) -> None:
     def save_state(_: object) -> None:
         (tmp_path / "state").touch()
 
@@ -644,8 +642,8 @@ def test_accelerate_leaves_once_the_script_has_noted_its_save(tmp_path: Path) ->
     assert not (tmp_path / "backward").exists()
 
 
-def test_a_script_that_does_not_accumulate_sees_a_steps_gradients_only() -> None:
-    """It may clip them by PyTorch, or zero those of the model, after each micro-batch."""
+def test_a_script_that_does_not_accumulate_sees_gradients_only_of_whole_steps() -> None:
+    """It may clip them through PyTorch, or clear those of the model, after each micro-batch."""
     model = torch.nn.Linear(1, 1, bias=False)
     accelerator = SimpleNamespace(_models=[model], sync_gradients=False)
     training = Mock(_accelerator=accelerator, _parts=[], _script_accumulates=False)
@@ -660,8 +658,8 @@ def test_a_script_that_does_not_accumulate_sees_a_steps_gradients_only() -> None
 
 
 @pytest.mark.parametrize("is_prepared", [False, True])
-def test_a_schedule_is_seen_before_the_first_step(*, is_prepared: bool) -> None:
-    """It may be one of the optimizer that `prepare` has returned."""
+def test_a_schedule_is_detected_before_the_first_step(*, is_prepared: bool) -> None:
+    """It may be attached to the optimizer that `prepare` has returned."""
     inner = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
     outer = torch.optim.SGD(inner.param_groups, lr=0.1)
     vars(outer)["optimizer"] = inner
@@ -670,8 +668,8 @@ def test_a_schedule_is_seen_before_the_first_step(*, is_prepared: bool) -> None:
     assert accelerate_order._is_scheduled(outer)
 
 
-def test_gradients_of_a_part_of_a_step_are_not_clipped() -> None:
-    """By norm that would also divide them by the scale of float16, once for each part."""
+def test_gradients_are_not_clipped_within_a_step() -> None:
+    """Clipping by norm would also divide them by float16's loss scale, once for each part."""
     clip_calls = list[str]()
 
     def method(name: str) -> Any:
@@ -693,25 +691,25 @@ def test_gradients_of_a_part_of_a_step_are_not_clipped() -> None:
     assert float(parameter.grad) == 3.0
 
 
-def test_lightning_leaves_in_the_next_epoch_after_the_last_batch_of_one(
+def test_lightning_leaves_in_the_next_epoch_if_asked_at_the_last_batch(
     fit: type[Fit], tmp_path: Path
 ) -> None:
-    """It would begin the epoch again."""
+    """Otherwise, the next run would repeat the epoch."""
     instance = fit(tmp_path)
     instance.is_last_batch = True
     instance.fit()
     assert not list(tmp_path.rglob("checkpoint-*"))
 
 
-def test_where_fit_spawns_the_ranks_it_keeps_out(fit: type[Fit], tmp_path: Path) -> None:
+def test_lightning_never_leaves_if_fit_spawns_the_ranks(fit: type[Fit], tmp_path: Path) -> None:
     fit(tmp_path, "_MultiProcessingLauncher").fit()
     assert not list(tmp_path.iterdir())
 
 
-def test_with_hydra_lightnings_ranks_differ_in_their_commands(
+def test_lightning_never_leaves_with_hydra(
     fit: type[Fit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others would not take the checkpoint that the first rank takes."""
+    """The commands of its ranks differ, so only the first rank would accept the checkpoint."""
     monkeypatch.setitem(sys.modules, "hydra", ModuleType("hydra"))
     instance = fit(tmp_path)
     instance.world_size = 2
@@ -720,7 +718,7 @@ def test_with_hydra_lightnings_ranks_differ_in_their_commands(
 
 
 @pytest.mark.parametrize(("backend", "free"), [("nccl", True), ("gloo", True), ("hccl", False)])
-def test_ranks_agree_only_over_a_backend_that_was_tried(
+def test_ranks_agree_only_over_a_tested_backend(
     monkeypatch: pytest.MonkeyPatch, backend: str, free: bool
 ) -> None:
     monkeypatch.setattr(request, "several", lambda: True)
@@ -728,15 +726,15 @@ def test_ranks_agree_only_over_a_backend_that_was_tried(
     assert request.can_agree() is free
 
 
-def test_on_several_nodes_too(fit: type[Fit], tmp_path: Path) -> None:
+def test_lightning_never_leaves_on_several_nodes(fit: type[Fit], tmp_path: Path) -> None:
     instance = fit(tmp_path)
     instance.num_nodes = 2
     instance.fit()
     assert not list(tmp_path.iterdir())
 
 
-def test_ranks_that_save_at_other_times_agree_to_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first has given up when the second comes; alone, that would leave the job unrequeued."""
+def test_ranks_that_save_at_different_times_agree_to_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first has given up when the second arrives, which alone would not requeue the job."""
     store = dist.HashStore()
     monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: store)
     monkeypatch.setattr(dist, "get_world_size", lambda: 2)
@@ -754,7 +752,7 @@ def test_ranks_that_save_at_other_times_agree_to_stay(monkeypatch: pytest.Monkey
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_signal_as_the_process_exits_does_not_have_a_job_that_is_done_train_again() -> None:
+def test_a_signal_during_the_exit_does_not_restart_a_finished_job() -> None:
     code = """
 import atexit, os, signal
 atexit.register(os.kill, os.getpid(), signal.SIGUSR1)  # after what is registered later

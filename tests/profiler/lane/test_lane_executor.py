@@ -1,4 +1,4 @@
-"""An executor and workers that end in ways that a kill meets only now and then."""
+"""An executor with workers that end in ways that random kills rarely produce."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRIAL = Trial(1, "t.py", ("t.py",), module=False)
 
 @pytest.fixture
 def executor_and_link(tmp_path: Path) -> Iterator[tuple[Executor, Link]]:
-    """An executor, and the lane's end of its link."""
+    """Yield an executor and the lane's end of its link."""
     lane, link = pair()
     executor = Executor(Settings(tmp_path / "trials", tmp_path, memory=9, host_memory=9), "", link)
     yield executor, lane
@@ -29,7 +29,7 @@ def executor_and_link(tmp_path: Path) -> Iterator[tuple[Executor, Link]]:
 
 
 def worker(seconds: float) -> Worker:
-    """Of a process that closes its link at once, has no session of its own, and ends later."""
+    """Return a worker that closes its link immediately, has no session, and ends later."""
     parent, child = pair()
     pid = os.fork()
     if not pid:
@@ -42,7 +42,7 @@ def worker(seconds: float) -> Worker:
 
 
 @pytest.mark.timeout(60)
-def test_a_worker_whose_link_is_closed_is_waited_for(
+def test_a_worker_whose_link_is_closed_is_awaited(
     executor_and_link: tuple[Executor, Link],
 ) -> None:
     executor, lane = executor_and_link
@@ -55,7 +55,7 @@ def test_a_worker_whose_link_is_closed_is_waited_for(
 
 
 @pytest.mark.timeout(60)
-def test_a_worker_without_a_session_yet_is_ended(executor_and_link: tuple[Executor, Link]) -> None:
+def test_a_worker_without_a_session_is_killed(executor_and_link: tuple[Executor, Link]) -> None:
     executor, lane = executor_and_link
     slow_worker = worker(1000.0)
     executor._active = [slow_worker]
@@ -64,10 +64,10 @@ def test_a_worker_without_a_session_yet_is_ended(executor_and_link: tuple[Execut
     assert lane.receive() == {"ended": 1, "code": 128 + signal.SIGKILL}
 
 
-def test_how_long_a_trial_starts_is_not_how_long_it_trains(
+def test_the_startup_time_of_a_trial_is_not_its_training_time(
     executor_and_link: tuple[Executor, Link],
 ) -> None:
-    """It has its second turn before others are compared with it; then its pace is known."""
+    """Its second turn comes before comparisons with others; then its pace is known."""
     executor, _ = executor_and_link
     end, peer = pair()
     trial_worker = Worker(0, end, trial=TRIAL)
@@ -83,8 +83,8 @@ def test_how_long_a_trial_starts_is_not_how_long_it_trains(
     peer.close()
 
 
-def test_what_a_waiting_trial_holds_counts(executor_and_link: tuple[Executor, Link]) -> None:
-    """On a GPU that is more than its state: what PyTorch keeps of the intermediates' memory."""
+def test_memory_held_by_a_waiting_trial_counts(executor_and_link: tuple[Executor, Link]) -> None:
+    """On a GPU, it exceeds the state: PyTorch caches memory of intermediates."""
     executor, _ = executor_and_link
     ends = pair()
     waiting_worker, peer = (Worker(0, end, trial=TRIAL, size=2, peak=4) for end in ends)

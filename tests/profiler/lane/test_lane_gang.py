@@ -1,4 +1,4 @@
-"""The leader of a trial of several ranks, when one of them fails."""
+"""The leader of a trial with several ranks, one of which fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORKER_FIELDS = {"number": 1, "ranks": 3, "iterations": 5}
 
 @pytest.fixture
 def lead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Starts a leader of three ranks that call a function; its process, and the executor's link."""
+    """Return a function that starts a leader of three ranks: its PID and the executor's link."""
 
     def start(rank: Any) -> tuple[int, Link]:
         def serve(link: Link, _turnstile: object) -> None:
@@ -50,8 +50,8 @@ def until(file: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_the_others_have_time_to_save(lead: Any, tmp_path: Path) -> None:
-    """One in the middle of its iteration, and one that is at its gate already."""
+def test_the_other_ranks_have_time_to_save(lead: Any, tmp_path: Path) -> None:
+    """One is in the middle of an iteration, and one is already at its gate."""
 
     def rank(number: int, link: Link) -> None:
         if number == 1:
@@ -79,8 +79,8 @@ def test_the_others_have_time_to_save(lead: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_between_turns_all_end_at_once(lead: Any) -> None:
-    """Their state is away: there is nothing that they could save."""
+def test_all_ranks_end_immediately_between_turns(lead: Any) -> None:
+    """Their state is not on the device, so they could save nothing."""
 
     def rank(number: int, link: Link) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -100,7 +100,9 @@ def test_between_turns_all_end_at_once(lead: Any) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_rank_that_does_not_end_is_killed(lead: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_ignores_the_signal_is_killed(
+    lead: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gang, "GRACE_SECONDS", 0.3)
 
     def rank(number: int, link: Link) -> None:

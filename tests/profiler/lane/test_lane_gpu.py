@@ -1,4 +1,4 @@
-"""Trials in a lane on a real GPU: results as alone, memory as allowed."""
+"""Trials in a lane on a real GPU: results of separate runs, memory within limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def environment() -> dict[str, str]:
     return {**clean, "OMP_NUM_THREADS": "1"}
 
 
-def alone(*arguments: object) -> list[str]:
+def run_separately(*arguments: object) -> list[str]:
     result = subprocess.run(
         [sys.executable, *map(str, arguments)], env=environment(), check=True, text=True,
         stdout=subprocess.PIPE,
@@ -37,7 +37,7 @@ def alone(*arguments: object) -> list[str]:
 
 
 def lane(folder: Path, lines: list[str], *options: object) -> list[dict[str, Any]]:
-    """Play the trials to their end. Returns the turns."""
+    """Run the trials to their end and return the turns."""
     folder.mkdir(exist_ok=True)
     (folder / "trials").write_text("\n".join(lines))
     result = subprocess.run(
@@ -56,8 +56,8 @@ def log(folder: Path, number: int) -> list[str]:
 
 
 @pytest.mark.parametrize("load", ["plain", "pipelined", "ahead"])
-def test_losses_and_weights_are_those_of_trials_alone(tmp_path: Path, load: str) -> None:
-    expected = alone(TRAIN, 12, *KINDS)
+def test_losses_and_weights_equal_those_of_separate_runs(tmp_path: Path, load: str) -> None:
+    expected = run_separately(TRAIN, 12, *KINDS)
     lines = [f"{TRAIN} 12 '{kind}'" for kind in KINDS]
     turns = lane(tmp_path, lines, "--iterations=1", f"--memory={MEMORY}", f"--load={load}")
     for number, kind in enumerate(KINDS, 1):
@@ -65,18 +65,18 @@ def test_losses_and_weights_are_those_of_trials_alone(tmp_path: Path, load: str)
     assert sum(not turn["kept"] for turn in turns) > 20
     assert {turn["capacity"] for turn in turns} == {MEMORY}
     end = [turn for turn in turns if turn["bytes"] > MEMORY]
-    # What one takes while it runs may be more by itself, with nobody beside it.
+    # A running trial may exceed it if no other trial is on the device.
     assert all(turn["on_device"] == [turn["trial"]] for turn in end)
 
 
-def test_states_stay_where_there_is_room(tmp_path: Path) -> None:
+def test_states_stay_on_the_gpu_if_they_fit(tmp_path: Path) -> None:
     turns = lane(tmp_path, [f"{TRAIN} 12 adam", f"{TRAIN} 12 sgd"], "--iterations=1")
-    assert log(tmp_path, 1) == alone(TRAIN, 12, "adam")
+    assert log(tmp_path, 1) == run_separately(TRAIN, 12, "adam")
     assert all(turn["kept"] for turn in turns[4:])
 
 
-def test_a_training_with_a_graph_runs_to_its_end_and_the_others_then(tmp_path: Path) -> None:
-    expected = alone(TRAIN, 12, "graph", "sgd")
+def test_a_training_with_a_cuda_graph_finishes_before_others_run(tmp_path: Path) -> None:
+    expected = run_separately(TRAIN, 12, "graph", "sgd")
     turns = lane(
         tmp_path, [f"{TRAIN} 12 {kind}" for kind in ("sgd", "graph", "sgd")], "--iterations=1",
         f"--memory={MEMORY}",
@@ -90,8 +90,8 @@ def test_a_training_with_a_graph_runs_to_its_end_and_the_others_then(tmp_path: P
 
 
 def test_ranks_share_a_gpu(tmp_path: Path) -> None:
-    """Two ranks cannot use NCCL on one GPU: what they lose with other trials around them is
-    compared with a lane of their own.
+    """Two ranks cannot use NCCL on one GPU, so their losses among other trials are compared with
+    those in a separate lane.
     """
     separate_folder, shared_folder = tmp_path / "own", tmp_path / "shared"
     lane(separate_folder, [f"ranks=2 {RANKS} 12"], "--iterations=1")
@@ -105,11 +105,11 @@ def test_ranks_share_a_gpu(tmp_path: Path) -> None:
         ]
         assert rank_lines[0] == rank_lines[1]
         assert len(rank_lines[0]) == 12
-    assert log(shared_folder, 2) == alone(TRAIN, 12, "adam")
+    assert log(shared_folder, 2) == run_separately(TRAIN, 12, "adam")
     assert sum(turn["trial"] == 1 and not turn["kept"] for turn in turns) > 2
 
 
-def test_two_that_need_more_than_half_of_it_each_take_turns(tmp_path: Path) -> None:
+def test_two_trials_that_each_need_over_half_of_the_gpu_take_turns(tmp_path: Path) -> None:
     turns = lane(tmp_path, [f"{LARGE} 8", f"{LARGE} 8"], "--iterations=1")
     assert log(tmp_path, 1) == log(tmp_path, 2) == ["done"]
     trials = [turn["trial"] for turn in turns]

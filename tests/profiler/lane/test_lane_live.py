@@ -1,4 +1,4 @@
-"""Trials in a lane: results as alone, memory as allowed, and nothing left whatever dies."""
+"""Trials in a lane: results of separate runs, memory within limits, no leaks after kills."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ KILLS = int(os.environ.get("HOPS_KILLS", "20"))
 
 def environment(mark: str = "") -> dict[str, str]:
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "HOPS", "CUDA"))}
-    # Waiting threads of several processes on few cores would cost each other time.
+    # Spinning threads of several processes on few cores would slow each other down.
     return {**clean, "OMP_NUM_THREADS": "1", "HOPS_TEST_MARK": mark}
 
 
 @pytest.fixture(autouse=True)
 def _no_lane_outlives_its_test(tmp_path: Path) -> Iterator[None]:
     yield
-    for pid in left_of(str(tmp_path)):
+    for pid in running_pids(str(tmp_path)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def lane(folder: Path, lines: list[str], *options: object) -> subprocess.Popen[str]:
-    """Trials go round in a circle, for the most switches, unless ``options`` say otherwise."""
+    """Start a lane, in round-robin order for the most switches unless ``options`` differ."""
     (folder / "trials").write_text("\n".join(lines))
     return subprocess.Popen(
         [sys.executable, "-m", "hops_profiler.lane", "trials", "--order=round-robin",
@@ -62,8 +62,8 @@ def turns(folder: Path) -> list[dict[str, object]]:
     ]
 
 
-def left_of(mark: str) -> list[int]:
-    """Processes of the lane of this folder that have not ended."""
+def running_pids(mark: str) -> list[int]:
+    """Return the PIDs of running processes of the lane of this folder."""
     results = []
     for entry in Path("/proc").iterdir():
         try:
@@ -78,7 +78,7 @@ def left_of(mark: str) -> list[int]:
 
 
 @pytest.mark.long
-def test_losses_and_weights_are_those_of_trials_alone(tmp_path: Path) -> None:
+def test_losses_and_weights_equal_those_of_separate_runs(tmp_path: Path) -> None:
     alone = subprocess.run(
         [sys.executable, TRAIN, "40", *KINDS], env=environment(), check=True, capture_output=True,
         text=True,
@@ -96,7 +96,7 @@ def test_losses_and_weights_are_those_of_trials_alone(tmp_path: Path) -> None:
     assert all(turn["bytes"] <= turn["capacity"] == 2 * STATE for turn in report)  # type: ignore[operator]
     assert max(len(turn["on_device"]) for turn in report) == 2  # type: ignore[arg-type]
     assert any(turn["kept"] for turn in report)
-    assert left_of(str(tmp_path)) == []
+    assert running_pids(str(tmp_path)) == []
 
 
 FAILS = f"""
@@ -112,7 +112,7 @@ runpy.run_path({str(RANKS)!r})
 
 
 @pytest.mark.long
-def test_ranks_share_a_gpu_and_compute_as_on_several(tmp_path: Path) -> None:
+def test_ranks_that_share_a_gpu_compute_the_same_as_on_several(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hops_profiler.launch", "--nproc-per-node=2", RANKS, "15"]
     alone = subprocess.run(
         command, env=environment(), check=True, capture_output=True, text=True
@@ -130,7 +130,7 @@ def test_ranks_share_a_gpu_and_compute_as_on_several(tmp_path: Path) -> None:
     report = turns(tmp_path)
     assert all(turn["bytes"] <= 220_000 for turn in report)  # type: ignore[operator]
     assert sum(turn["trial"] == 1 and not turn["kept"] for turn in report) > 5
-    assert left_of(str(tmp_path)) == []
+    assert running_pids(str(tmp_path)) == []
 
 
 PASSES = f"""
@@ -154,7 +154,7 @@ runpy.run_path({str(RANKS)!r})
 
 
 @pytest.mark.long
-def test_ranks_of_a_round_compute_one_after_the_other(tmp_path: Path) -> None:
+def test_ranks_of_a_round_compute_one_after_another(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text(PASSES)
     running = lane(tmp_path, ["ranks=2 t.py 20"], "--iterations=2", "--standby=1")
     _, errors = running.communicate(timeout=200)
@@ -195,7 +195,7 @@ for i in range(begin, 10**9 if begin == 0 else begin + 3):
 
 
 @pytest.mark.long
-def test_on_the_signal_each_saves_and_the_next_lane_goes_on(tmp_path: Path) -> None:
+def test_on_the_signal_each_trial_saves_and_the_next_lane_resumes(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text(ON_SIGNAL)
     lines = [f"t.py saved.{n}" for n in range(3)]
     options = ("--iterations=2", "--memory=200000", "--standby=1")
@@ -210,7 +210,7 @@ def test_on_the_signal_each_saves_and_the_next_lane_goes_on(tmp_path: Path) -> N
     assert running.returncode == 0, errors
     for number, line_count in zip((1, 2, 3), line_counts, strict=True):
         went_on = log(tmp_path, number)[line_count:]
-        # The iteration at whose gate it saved has not got to its print.
+        # The iteration at whose gate it saved has not printed yet.
         begin = int(went_on[0].split()[0])
         assert begin in (line_count, line_count + 1)
         assert [int(line.split()[0]) for line in went_on] == [begin, begin + 1, begin + 2]
@@ -235,7 +235,7 @@ for i in range(5):
 
 
 @pytest.mark.long
-def test_one_that_runs_out_of_memory_is_tried_again_alone(tmp_path: Path) -> None:
+def test_a_trial_that_runs_out_of_memory_is_retried_alone(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text(OUT_OF_MEMORY)
     lines = ["t.py once", "t.py always", f"{TRAIN} 9 sgd", f"{TRAIN} 9 adam", "t.py group"]
     running = lane(tmp_path, lines, "--iterations=1", "--memory=250000", "--standby=1", "--width=5")
@@ -245,7 +245,7 @@ def test_one_that_runs_out_of_memory_is_tried_again_alone(tmp_path: Path) -> Non
     assert "trial 4 is killed: its state has" in errors
     report = turns(tmp_path)
     assert all(turn["bytes"] <= 250_000 for turn in report)  # type: ignore[operator]
-    # It cannot be moved: after its first gate it keeps its turn until it has ended.
+    # It cannot be moved, so after its first gate it keeps its turn until its end.
     of_group = [place for place, turn in enumerate(report) if turn["trial"] == 5]
     assert of_group[1:] == [of_group[0] + 1]
 
@@ -264,27 +264,27 @@ def test_copies_on_the_host_stay_within_their_budget(tmp_path: Path) -> None:
     _, errors = running.communicate(timeout=100)
     assert running.returncode == 0, errors
     order = [turn["trial"] for turn in turns(tmp_path)]
-    # The first has left the device; for another there is no room until the first has ended.
+    # The first has left the device; there is no memory for another until the first has ended.
     assert [trial for trial, _ in itertools.groupby(order)] == [1, 2, 3, 1]
 
 
 @pytest.mark.long
 @pytest.mark.timeout(240 + 4 * KILLS)
-def test_whatever_is_killed_nothing_hangs_or_stays(tmp_path: Path) -> None:
+def test_after_a_kill_nothing_hangs_or_leaks(tmp_path: Path) -> None:
     lines = [f"{TRAIN} 12 sgd"] * (10 + KILLS * 3 // 2)
     running = lane(tmp_path, lines, "--iterations=3", "--memory=300000")
     chance = random.Random(1)
     kill_count = 0
     while kill_count < KILLS and running.poll() is None:
         time.sleep(chance.uniform(0.0, 0.1))
-        other_pids = [pid for pid in left_of(str(tmp_path)) if pid != running.pid]
+        other_pids = [pid for pid in running_pids(str(tmp_path)) if pid != running.pid]
         if other_pids and (tmp_path / "trials.lane/turns.cpu").exists():
             with contextlib.suppress(ProcessLookupError):  # it has just ended by itself
                 os.kill(chance.choice(other_pids), signal.SIGKILL)
                 kill_count += 1
     _, errors = running.communicate(timeout=200 + 4 * KILLS)
     assert kill_count == KILLS, errors
-    assert left_of(str(tmp_path)) == []
+    assert running_pids(str(tmp_path)) == []
     exit_codes = codes(tmp_path)
     assert set(exit_codes) == set(range(1, len(lines) + 1)), errors
     assert set(exit_codes.values()) <= {0, 137}
@@ -296,10 +296,10 @@ def test_whatever_is_killed_nothing_hangs_or_stays(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_nothing_outlives_the_lane(tmp_path: Path) -> None:
     running = lane(tmp_path, [f"{TRAIN} 100000 sgd"] * 3, "--iterations=1", "--memory=300000")
-    wait_for(lambda: len(left_of(str(tmp_path))) >= 8 and log(tmp_path, 3) != [], running)
+    wait_for(lambda: len(running_pids(str(tmp_path))) >= 8 and log(tmp_path, 3) != [], running)
     running.kill()
     running.communicate(timeout=60)
-    wait_for(lambda: left_of(str(tmp_path)) == [], None)
+    wait_for(lambda: running_pids(str(tmp_path)) == [], None)
 
 
 def log(folder: Path, number: int) -> list[str]:

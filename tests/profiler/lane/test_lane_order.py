@@ -1,4 +1,4 @@
-"""Whose turn is next in a lane: Hare's order, as hops' own policies have it."""
+"""The order of turns in a lane: Hare's, as in hops' policies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hopsd.policies.hare.schedulers import SCHEDULERS
 from hopsd.policies.hare.sequence import sequence
 
 
-def test_the_least_that_is_left_comes_first_once_all_is_known() -> None:
+def test_the_trial_with_the_least_remaining_time_is_first_once_all_are_known() -> None:
     remaining = {"a": 20.0, "b": 5.0, "c": 9.0}
     for policy in POLICIES:
         assert arrange(policy, ["a", "b", "c"], remaining) == ["b", "c", "a"]
@@ -25,19 +25,19 @@ def test_the_least_that_is_left_comes_first_once_all_is_known() -> None:
     st.lists(st.tuples(st.integers(1, 6), st.floats(0.1, 9)), min_size=1, max_size=5),
     st.sampled_from(POLICIES),
 )
-def test_on_one_gpu_it_is_as_good_as_hops_own_policies(
+def test_on_one_gpu_the_order_is_as_good_as_that_of_the_policies(
     trainings: list[tuple[int, float]], policy: str
 ) -> None:
-    """Their mean completion is never earlier."""
+    """The mean completion time of the policies is never earlier."""
     turns, seconds = [t for t, _ in trainings], [s for _, s in trainings]
     remaining = {n: t * s for n, (t, s) in enumerate(trainings)}
-    ours = arrange(policy, list(remaining), dict(remaining))
+    order = arrange(policy, list(remaining), dict(remaining))
     (theirs,) = sequence(turns, seconds, 1, SCHEDULERS[policy])
     now, ends = 0.0, {}
     for n in theirs:
         now += seconds[n]
         ends[n] = now
-    best = sum(remaining[n] * (len(ours) - place) for place, n in enumerate(ours))
+    best = sum(remaining[n] * (len(order) - place) for place, n in enumerate(order))
     assert best <= sum(ends.values()) * (1 + 1e-9)
 
 
@@ -47,7 +47,7 @@ def test_on_one_gpu_it_is_as_good_as_hops_own_policies(
     st.integers(1, 3),
     st.sampled_from(sorted(SCHEDULERS)),
 )
-def test_each_turn_is_in_the_sequence_once(
+def test_the_sequence_contains_each_turn_once(
     trainings: list[tuple[int, float]], gpus: int, policy: str
 ) -> None:
     turns, seconds = [t for t, _ in trainings], [s for _, s in trainings]
@@ -57,7 +57,7 @@ def test_each_turn_is_in_the_sequence_once(
     assert [flat.count(training) for training in range(len(turns))] == turns
 
 
-def test_on_one_gpu_the_shortest_comes_first() -> None:
+def test_on_one_gpu_the_shortest_trial_is_first() -> None:
     assert sequence([4, 2, 3], [1.0, 1.0, 1.0], 1, SCHEDULERS["hare-dispatch"]) == [
         [1, 1, 2, 2, 2, 0, 0, 0, 0]
     ]

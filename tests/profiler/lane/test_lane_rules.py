@@ -1,4 +1,4 @@
-"""What a lane reads, and whose state it keeps on a GPU."""
+"""What a lane reads, and which states it keeps on a GPU."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_trial_is_an_ordinary_command(tmp_path: Path, monkeypatch: pytest.Monk
         ("ranks=2", r"write \[python\] SCRIPT"),
     ],
 )
-def test_a_line_that_is_no_command_is_named(
+def test_an_invalid_line_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -59,7 +59,7 @@ def test_a_line_that_is_no_command_is_named(
         read_trials(Path("none.txt"))
 
 
-def test_the_journal_survives_a_line_cut_off(tmp_path: Path) -> None:
+def test_the_journal_survives_a_truncated_line(tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     (tmp_path / "trials").write_text(f"{tmp_path}/train.py 1\n{tmp_path}/train.py 2")
     first, second = read_trials(tmp_path / "trials")
@@ -70,7 +70,7 @@ def test_the_journal_survives_a_line_cut_off(tmp_path: Path) -> None:
     assert Journal(tmp_path / "journal").codes == {first.text: 0, second.text: 3}
 
 
-def test_sizes_and_other_options(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sizes_and_other_options_are_parsed(capsys: pytest.CaptureFixture[str]) -> None:
     assert [size(text) for text in ("7", "2k", "3MiB", "20G")] == [7, 2048, 3 << 20, 20 << 30]
     for text in ("", "-1", "0", "1.5G", "G"):
         with pytest.raises(ArgumentTypeError):
@@ -91,7 +91,7 @@ trials = st.integers(0, 3)
     st.lists(st.integers(1, 5), min_size=4, max_size=4),
     st.integers(5, 12),
 )
-def test_next_come_first_then_latest(
+def test_resident_states_are_the_next_ones_then_the_latest(
     next_trials: list[int], completed_trials: list[int], sizes: list[int], capacity: int
 ) -> None:
     table = dict(enumerate(sizes))
@@ -102,7 +102,7 @@ def test_next_come_first_then_latest(
     ranked_trials = list(dict.fromkeys([*next_trials, *completed_trials]))
     for trial in set(ranked_trials) - set(
         residents
-    ):  # what was left out did not fit beside those before it
+    ):  # omitted ones did not fit next to those before them
         sizes_before = [
             table[t] for t in residents if ranked_trials.index(t) < ranked_trials.index(trial)
         ]
@@ -110,7 +110,7 @@ def test_next_come_first_then_latest(
 
 
 def cost(sequence: list[int], sizes: dict[int, int], capacity: int) -> tuple[int, int]:
-    """By the rule: how often a trial's turn comes before its state, and how many states come."""
+    """Return, for the rule, the number of turns that wait for their state and of copies."""
     present: set[int] = set()
     waits = copies = 0
     for place, trial in enumerate(sequence):
@@ -124,7 +124,7 @@ def cost(sequence: list[int], sizes: dict[int, int], capacity: int) -> tuple[int
 
 
 def fewest_waits(sequence: list[int], sizes: dict[int, int], capacity: int) -> tuple[int, int]:
-    """The fewest waits, and of those plans the fewest copies, by exhaustive search."""
+    """Return the fewest waits and the fewest copies of such plans, by exhaustive search."""
 
     @cache
     def best(place: int, present: frozenset[int]) -> tuple[int, int]:
@@ -151,8 +151,10 @@ def fewest_waits(sequence: list[int], sizes: dict[int, int], capacity: int) -> t
     st.lists(st.integers(1, 4), min_size=4, max_size=4),
     st.integers(4, 9),
 )
-@example([0, 1, 2, 3, 0], [1, 1, 1, 1], 3)  # 5 copies, where keeping 0 beside the next would be 4
-def test_no_plan_has_fewer_waits(sequence: list[int], sizes: list[int], capacity: int) -> None:
+@example([0, 1, 2, 3, 0], [1, 1, 1, 1], 3)  # 5 copies; keeping 0 next to the next one would take 4
+def test_no_other_plan_has_fewer_waits(
+    sequence: list[int], sizes: list[int], capacity: int
+) -> None:
     table = dict(enumerate(sizes))
     waits, copies = cost(sequence, table, capacity)
     fewest, fewest_copies = fewest_waits(sequence, table, capacity)

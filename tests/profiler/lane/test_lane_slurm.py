@@ -1,4 +1,4 @@
-"""examples/lanes.sh in a real Slurm job with two GPUs: moved midway, it goes on where it was."""
+"""examples/lanes.sh in a real Slurm job with two GPUs resumes after a move."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def cluster() -> Iterator[PrivateCluster]:
 
 
 @pytest.mark.long
-def test_a_lane_is_moved_to_another_number_of_gpus(cluster: PrivateCluster, tmp_path: Path) -> None:
+def test_a_lane_can_be_moved_to_another_number_of_gpus(
+    cluster: PrivateCluster, tmp_path: Path
+) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "trial.py").write_text(TRIAL)
     lines = [f"{tmp_path}/trial.py {number} {tmp_path}" for number in range(1, 5)]

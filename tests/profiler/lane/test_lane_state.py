@@ -1,6 +1,6 @@
-"""A training's state leaves the device and comes back, and the training cannot tell.
+"""A training's state leaves the device and returns, unnoticed by the training.
 
-Each test is a process of its own: the state is all that a process has made since it began.
+Each test is a separate process: the state is everything that a process has created.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def runs(text: str) -> None:
 
 
 @pytest.mark.long
-def test_what_leaves_is_erased_first_and_takes_no_room() -> None:
+def test_leaving_state_is_erased_first_and_takes_no_room() -> None:
     runs(
         """
         model = nn.Sequential(nn.Linear(50, 60), nn.BatchNorm1d(60))
@@ -89,8 +89,8 @@ def test_what_leaves_is_erased_first_and_takes_no_room() -> None:
 
 
 @pytest.mark.long
-def test_a_training_in_a_pipeline_computes_the_same() -> None:
-    """Weights that are used outside their module, tied, saved at once; accumulated gradients."""
+def test_a_training_whose_state_is_moved_computes_the_same() -> None:
+    """Weights are used outside their module, tied, and saved at once; gradients accumulate."""
     runs(
         """
         class Net(nn.Module):
@@ -140,7 +140,7 @@ def test_a_training_in_a_pipeline_computes_the_same() -> None:
 
 
 @pytest.mark.long
-def test_the_first_layer_runs_before_the_last_is_there() -> None:
+def test_the_first_layer_runs_before_the_last_one_has_arrived() -> None:
     runs(
         """
         model = nn.Sequential(nn.Linear(10, 10), nn.Linear(10, 10))
@@ -166,8 +166,8 @@ def test_the_first_layer_runs_before_the_last_is_there() -> None:
 
 
 @pytest.mark.long
-def test_a_handler_that_saves_while_the_state_is_coming_saves_all_of_it() -> None:
-    """The signal comes within a call of PyTorch, where no mode sees what the handler reads."""
+def test_a_handler_that_saves_while_the_state_arrives_saves_all_of_it() -> None:
+    """The signal arrives within a call of PyTorch, where no mode sees the handler's reads."""
     runs(
         """
         import signal
@@ -208,7 +208,7 @@ def test_a_handler_that_saves_while_the_state_is_coming_saves_all_of_it() -> Non
 
 
 @pytest.mark.long
-def test_a_layers_intermediates_are_gone_before_the_backward_pass_ends() -> None:
+def test_intermediates_of_a_layer_are_freed_before_the_backward_pass_ends() -> None:
     runs(
         """
         import weakref
@@ -237,7 +237,7 @@ def test_a_layers_intermediates_are_gone_before_the_backward_pass_ends() -> None
 
 
 @pytest.mark.long
-def test_what_cannot_be_moved_is_named() -> None:
+def test_a_state_that_cannot_be_moved_names_the_obstacle() -> None:
     runs(
         """
         model = nn.Linear(3, 3)

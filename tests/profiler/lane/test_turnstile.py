@@ -1,4 +1,4 @@
-"""Which rank computes: one at a time, and nobody waits for ever."""
+"""One rank computes at a time, and no rank waits for ever."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAYER = torch.nn.Linear(1, 1)
 
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> Turnstile:
-    """One that this process's backward passes pass through, until the test's end."""
+    """A turnstile that controls this process's backward passes until the end of the test."""
     monkeypatch.setattr(turnstile, "register_module_forward_pre_hook", lambda _: None)
     monkeypatch.setattr(turnstile, "register_optimizer_step_post_hook", lambda _: None)
     monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
@@ -30,13 +30,13 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turnstile:
 
 
 def another_rank(turnstile: Turnstile) -> Iterator[None]:
-    """Another rank, which has its turn from the first ``next`` until the second."""
+    """Run another rank, which has its turn from the first ``next`` until the second."""
     read_end, says = os.pipe()
     hears, hear = os.pipe()
     pid = os.fork()
     if not pid:
         try:
-            os.close(hear)  # so that it ends with this process at the latest
+            os.close(hear)  # so that it ends at the latest with this process
             turnstile._before_layer(LAYER, ())
             os.write(says, b"x")
             os.read(hears, 1)
@@ -53,7 +53,7 @@ def another_rank(turnstile: Turnstile) -> Iterator[None]:
 
 
 def passes(turnstile: Turnstile) -> bool:
-    """Whether a pass of this rank has a turn of its own."""
+    """Return whether a pass of this rank gets a turn."""
     turnstile._before_layer(LAYER, ())
     inside = turnstile._inside
     turnstile.leave()
@@ -61,17 +61,17 @@ def passes(turnstile: Turnstile) -> bool:
 
 
 def is_free(turnstile: Turnstile) -> bool:
-    """Whether another rank may have its turn: locks are a process's."""
+    """Return whether another rank could get a turn; a child asks, as locks are per process."""
     rank = os.fork()
     if not rank:
         os._exit(int(turnstile._is_free()))
     return os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) == 1
 
 
-def test_who_has_waited_in_vain_waits_again_in_the_next_pass_once(
+def test_a_rank_that_has_waited_in_vain_waits_once_more_in_the_next_pass(
     turns: Turnstile, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A first pass may compile for long; a rank that waits within each pass does so for ever."""
+    """A first pass may compile for minutes, but a rank may also wait in vain in every pass."""
     monkeypatch.setattr(turnstile, "PATIENCE_SECONDS", 0.05)
     for how_long in ("in this pass", "from now on"):
         rank = another_rank(turns)
@@ -98,7 +98,7 @@ def test_waiting_in_vain_is_forgiven_after_many_turns(
 
 @pytest.fixture
 def gpu(turns: Turnstile, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is asked of a GPU at the end of a turn."""
+    """Calls of the GPU at the end of a turn."""
     result: list[str] = []
 
     def note(event: str) -> None:
@@ -112,7 +112,7 @@ def gpu(turns: Turnstile, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("tight", [True, False])
-def test_on_a_gpu_it_has_computed_before_the_next_begins(
+def test_computation_on_a_gpu_ends_before_the_next_turn_begins(
     turns: Turnstile, gpu: list[str], tight: bool
 ) -> None:
     turns.tight = tight
@@ -120,7 +120,7 @@ def test_on_a_gpu_it_has_computed_before_the_next_begins(
     assert gpu == ["synchronised", "emptied"][: 1 + tight]
 
 
-def test_while_a_graph_is_captured_nothing_is_asked_of_the_gpu(
+def test_the_gpu_is_not_synchronized_during_graph_capture(
     turns: Turnstile, gpu: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
@@ -129,7 +129,7 @@ def test_while_a_graph_is_captured_nothing_is_asked_of_the_gpu(
 
 
 @pytest.mark.usefixtures("gpu")
-def test_the_turn_ends_even_where_the_gpu_has_failed(
+def test_the_turn_ends_even_if_the_gpu_has_failed(
     turns: Turnstile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail() -> None:
@@ -141,7 +141,7 @@ def test_the_turn_ends_even_where_the_gpu_has_failed(
     assert is_free(turns)
 
 
-def test_the_passes_of_a_checkpoints_segments_are_part_of_the_turn(
+def test_passes_over_checkpointed_segments_are_part_of_the_turn(
     turns: Turnstile, gpu: list[str]
 ) -> None:
     def segment(x: torch.Tensor) -> torch.Tensor:
@@ -159,7 +159,7 @@ def test_the_passes_of_a_checkpoints_segments_are_part_of_the_turn(
     assert x.grad == 8
 
 
-def test_whatever_backward_is_given_the_turn_ends_and_gradients_are_right(
+def test_with_any_arguments_of_backward_the_turn_ends_and_gradients_are_right(
     turns: Turnstile,
 ) -> None:
     def gradient(kind: str) -> float:
@@ -195,7 +195,7 @@ def test_a_step_ends_the_turn_of_a_forward_pass_without_a_backward_pass(
         turns._before_layer(LAYER, ())
         optimizer.step()
         assert not turns._inside
-        # Not in the middle of a pass, whose intermediates are still in memory.
+        # Not in the middle of a pass, while its intermediates are in memory.
         turns._before_layer(LAYER, ())
         inside: list[bool] = []
         x.register_hook(lambda _: (optimizer.step(), inside.append(turns._inside))[0])

@@ -1,4 +1,4 @@
-"""The launcher in real Slurm jobs: a rank for each GPU, on every node, each GPU once."""
+"""The launcher in real Slurm jobs: one rank for each GPU on every node."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def cluster() -> Iterator[PrivateCluster]:
         ),
     ],
 )
-def test_every_gpu_of_an_uneven_job_has_one_rank(
+def test_every_gpu_of_an_uneven_job_gets_one_rank(
     cluster: PrivateCluster, tmp_path: Path, line: str
 ) -> None:
     tmp_path.chmod(0o755)

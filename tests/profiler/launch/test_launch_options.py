@@ -1,4 +1,4 @@
-"""The launcher's command line, and where Slurm's variables say that it runs."""
+"""The launcher's command line, and its place according to Slurm's variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-def test_what_torchrun_takes_is_taken() -> None:
+def test_arguments_of_torchrun_are_accepted() -> None:
     options = parse(
         ["--nproc_per_node=4", "--nnodes", "2", "--node-rank=1", "--rdzv_backend=c10d",
          "--rdzv-endpoint=head:29500", "--rdzv_id", "7", "--max-restarts=3",
@@ -32,7 +32,7 @@ def test_what_torchrun_takes_is_taken() -> None:
     assert options.without_effect == ("rdzv_backend",)
 
 
-def test_what_is_open_may_be_in_the_environment() -> None:
+def test_unset_options_may_come_from_the_environment() -> None:
     assert parse(["t.py"], {"PET_NPROC_PER_NODE": "3"}).per_node == 3
     assert parse(["--nproc-per-node", "2", "t.py"], {"PET_NPROC_PER_NODE": "3"}).per_node == 2
     assert parse(["--nproc-per-node=gpu", "t.py"], {}).per_node is None
@@ -51,7 +51,7 @@ def test_what_is_open_may_be_in_the_environment() -> None:
         ([], "SCRIPT"),
     ],
 )
-def test_what_is_wrong_is_named(
+def test_wrong_arguments_are_named(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as code:
@@ -83,11 +83,11 @@ def test_gpus_are_counted_without_cuda(environ: dict[str, str], gpus: int, tmp_p
     [("n0", "n0"), ("n[3-5,9]", "n3"), ("gpu[03-07],login", "gpu03"), ("a[1,4]-ib,b", "a1-ib"),
      ("", "")],
 )  # fmt: skip
-def test_the_first_host_of_a_list(names: str, first: str) -> None:
+def test_the_first_host_of_a_list_is_found(names: str, first: str) -> None:
     assert launch_place.first_host(names) == first
 
 
-def test_a_task_of_a_step_knows_its_node() -> None:
+def test_a_task_of_a_step_finds_its_node() -> None:
     task_place = launch_place.find_place(
         {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "3",
          "SLURM_STEP_NUM_TASKS": "5", "SLURM_STEP_TASKS_PER_NODE": "2(x2),1",
@@ -99,7 +99,7 @@ def test_a_task_of_a_step_knows_its_node() -> None:
     assert task_place.one_task_a_rank
 
 
-def test_the_batch_script_is_no_step() -> None:
+def test_the_batch_script_is_not_a_step() -> None:
     batch = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_NODEID": "0"}
     for step in ({}, {"SLURM_STEP_ID": "4294967291"}, {"SLURM_STEP_ID": "-5"}):
         batch_place = launch_place.find_place({**batch, **step})
@@ -109,7 +109,7 @@ def test_the_batch_script_is_no_step() -> None:
 
 @pytest.mark.long
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=5))
-def test_nodes_with_other_counts_number_their_ranks_in_order(counts: list[int]) -> None:
+def test_nodes_with_different_counts_number_their_ranks_in_order(counts: list[int]) -> None:
     worlds: dict[int, rendezvous.World] = {}
     key = f"test.{counts}.{threading.get_ident()}"
 
@@ -132,8 +132,8 @@ def test_nodes_with_other_counts_number_their_ranks_in_order(counts: list[int]) 
 
 
 @pytest.mark.slow
-def test_launches_that_start_at_the_same_time_are_given_different_ports() -> None:
-    """Rank 0 listens only seconds after its port was chosen."""
+def test_simultaneous_launches_get_different_ports() -> None:
+    """Rank 0 starts to listen seconds after its port was chosen."""
     code = """if True:
         import os
         from hops_profiler.launch import rendezvous
@@ -160,7 +160,7 @@ def test_launches_that_start_at_the_same_time_are_given_different_ports() -> Non
     assert {launch.returncode for launch in launches} == {0}
 
 
-def test_a_port_is_free_again_once_its_launch_has_ended() -> None:
+def test_a_port_is_free_again_after_its_launch_has_ended() -> None:
     code = """if True:
         from hops_profiler.launch import rendezvous
         rendezvous._PORTS = range(24_100, 24_101)
@@ -173,8 +173,8 @@ def test_a_port_is_free_again_once_its_launch_has_ended() -> None:
         assert (result.stdout, result.stderr) == ("24100\n", "")
 
 
-def test_held_names_stop_no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any user of the machine may hold them."""
+def test_names_held_by_others_do_not_prevent_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any user of the machine could hold them."""
     monkeypatch.setattr(rendezvous, "_PORTS", range(24_200, 24_202))
     with socket.socket(socket.AF_UNIX) as name_socket, socket.socket(socket.AF_UNIX) as peer:
         name_socket.bind("\0hops-port-24200")
@@ -182,13 +182,13 @@ def test_held_names_stop_no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
         assert rendezvous.free_port() in rendezvous._PORTS
 
 
-def test_who_waits_for_nothing_says_for_whom() -> None:
+def test_a_node_that_waits_in_vain_names_the_missing_nodes() -> None:
     with pytest.raises(rendezvous.NobodyCameError, match=r"\[1, 2\] of 3"):
         rendezvous.meet("test.nobody", "127.0.0.1", 0, 3, 1, None, 0.2)
 
 
-def test_strangers_do_not_join() -> None:
-    """Anybody may connect: garbage and another run's nodes change nothing."""
+def test_strangers_cannot_join() -> None:
+    """Anybody may connect, but garbage and nodes of another run change nothing."""
     results: list[rendezvous.World] = []
     first = threading.Thread(
         target=lambda: results.append(rendezvous.meet("test.own", "127.0.0.1", 0, 2, 2, None, 60.0))
@@ -205,7 +205,7 @@ def test_strangers_do_not_join() -> None:
 
 
 @pytest.mark.parametrize("redirection", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_training_ends_well_whatever_streams_are_closed(tmp_path: Path, redirection: str) -> None:
+def test_a_training_ends_cleanly_if_streams_are_closed(tmp_path: Path, redirection: str) -> None:
     line = f'exec "$0" -m hops_profiler.launch --no-python touch done {redirection}'
     subprocess.run(["/bin/sh", "-c", line, sys.executable], cwd=tmp_path, check=True, timeout=60)
     assert (tmp_path / "done").exists()

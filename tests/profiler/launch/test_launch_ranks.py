@@ -1,4 +1,4 @@
-"""Ranks started by the launcher: what torchrun's would be, and ended like them."""
+"""Ranks started by the launcher run and end like those of torchrun."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def environment() -> dict[str, str]:
 
 
 @pytest.mark.long
-def test_results_are_torchruns_to_the_bit(tmp_path: Path) -> None:
+def test_results_are_bitwise_equal_to_those_of_torchrun(tmp_path: Path) -> None:
     script = program(tmp_path, TRAIN)
     for name, launcher in (("a", LAUNCH), ("b", TORCHRUN)):
         (tmp_path / name).mkdir()
@@ -64,13 +64,13 @@ def test_results_are_torchruns_to_the_bit(tmp_path: Path) -> None:
         )  # fmt: skip
     assert (tmp_path / "a/out").read_bytes() == (tmp_path / "b/out").read_bytes()
     for rank in (0, 1):
-        ours, theirs = ((tmp_path / name / f"out.{rank}").read_text() for name in "ab")
-        assert ours.replace("/a/", "/b/") == theirs
+        output, theirs = ((tmp_path / name / f"out.{rank}").read_text() for name in "ab")
+        assert output.replace("/a/", "/b/") == theirs
 
 
 @pytest.mark.long
-def test_ranks_of_a_pytorch_without_libuv_meet_without_it(tmp_path: Path) -> None:
-    """Debian's PyTorch refuses what it asks for by default, in these words (2.6)."""
+def test_ranks_meet_even_if_pytorch_has_no_libuv(tmp_path: Path) -> None:
+    """Debian's PyTorch 2.6 rejects its own default with this message."""
     script = program(
         tmp_path,
         """
@@ -95,7 +95,7 @@ def test_ranks_of_a_pytorch_without_libuv_meet_without_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.long
-def test_one_rank_that_fails_ends_the_others_with_its_code(tmp_path: Path) -> None:
+def test_a_rank_that_fails_ends_the_others_with_its_code(tmp_path: Path) -> None:
     script = program(
         tmp_path,
         """
@@ -131,17 +131,17 @@ def test_signals_reach_every_rank(tmp_path: Path) -> None:
         """,
     )
     launcher = subprocess.Popen([*LAUNCH, "--nproc-per-node=2", script], env=environment())
-    until(lambda: len(list(tmp_path.glob("ready*"))) == 2)
+    wait_until(lambda: len(list(tmp_path.glob("ready*"))) == 2)
     launcher.send_signal(signal.SIGUSR1)
-    until(lambda: len(list(tmp_path.glob("asked*"))) == 2)
+    wait_until(lambda: len(list(tmp_path.glob("asked*"))) == 2)
     launcher.send_signal(signal.SIGTERM)
     assert launcher.wait(timeout=120) == 0
     assert len(list(tmp_path.glob("stopped*"))) == 2
 
 
 @pytest.mark.long
-def test_a_rank_ends_whose_model_goes_with_its_function(tmp_path: Path) -> None:
-    """Its reducer would wait with Python's lock for a thread that wants this lock."""
+def test_a_rank_ends_although_its_model_is_freed_with_a_function(tmp_path: Path) -> None:
+    """Otherwise, its reducer would hold the GIL while it waits for a thread that needs the GIL."""
     script = program(
         tmp_path,
         f"""
@@ -165,8 +165,8 @@ def test_a_rank_ends_whose_model_goes_with_its_function(tmp_path: Path) -> None:
     )
 
 
-def test_a_single_rank_is_the_launcher_itself(tmp_path: Path) -> None:
-    """One process less to fork, and to take apart before the job's GPUs are free."""
+def test_a_single_rank_runs_in_the_launcher_process(tmp_path: Path) -> None:
+    """This saves forking a process, and its cleanup before the job's GPUs are free."""
     script = program(
         tmp_path,
         """
@@ -185,7 +185,7 @@ def test_a_single_rank_is_the_launcher_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
+def test_ranks_end_if_the_launcher_is_killed(tmp_path: Path) -> None:
     script = program(
         tmp_path,
         f"""
@@ -195,15 +195,15 @@ def test_ranks_end_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
         """,
     )
     launcher = subprocess.Popen([*LAUNCH, "--nproc-per-node=2", script], env=environment())
-    until(lambda: len(list(tmp_path.glob("pid*"))) == 2)
+    wait_until(lambda: len(list(tmp_path.glob("pid*"))) == 2)
     launcher.kill()
     launcher.wait()
     pids = [int(path.name[3:]) for path in tmp_path.glob("pid*")]
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
 @pytest.mark.long
-def test_ranks_draw_numbers_of_their_own(tmp_path: Path) -> None:
+def test_ranks_draw_different_random_numbers(tmp_path: Path) -> None:
     script = program(
         tmp_path,
         f"""
@@ -219,7 +219,7 @@ def test_ranks_draw_numbers_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_modules_programs_and_restarts(tmp_path: Path) -> None:
+def test_modules_programs_and_restarts_work(tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -243,8 +243,8 @@ def test_modules_programs_and_restarts(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_rank_reports_the_program_that_it_trains(tmp_path: Path) -> None:
-    """Not the launcher's: a changed script is a new workload."""
+def test_a_rank_reports_the_program_that_it_runs(tmp_path: Path) -> None:
+    """The launcher's would be the same for all; a changed script is a new workload."""
     reports = tmp_path / "reports"
     reports.mkdir()
     script = program(tmp_path, TRAIN)
@@ -260,7 +260,7 @@ def test_a_rank_reports_the_program_that_it_trains(tmp_path: Path) -> None:
     assert all(program and digest.startswith(program) for program in program_names)
 
 
-def until(condition: object, seconds: float = 200.0) -> None:
+def wait_until(condition: object, seconds: float = 200.0) -> None:
     end = time.monotonic() + seconds
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < end

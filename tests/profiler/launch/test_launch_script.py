@@ -1,4 +1,4 @@
-"""What the launcher does to PyTorch before a script runs in one of its ranks."""
+"""How the launcher patches PyTorch before a script runs in one of its ranks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ReducerStub:
 def model_with(
     monkeypatch: pytest.MonkeyPatch, original: Callable[..., None], *, times: int = 1
 ) -> Any:
-    """A model whose own constructor is ``original``."""
+    """Return a model whose original constructor is ``original``."""
     kind = parallel.DistributedDataParallel
     monkeypatch.setattr(kind, "__init__", original)
     for _ in range(times):
@@ -47,18 +47,20 @@ def test_a_group_lives_as_long_as_the_reducer(monkeypatch: pytest.MonkeyPatch, t
     assert group() is None
 
 
-def test_a_model_without_a_reducer_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where all its parameters are reduced late (``delay_all_reduce_named_params``)."""
+def test_a_model_without_a_reducer_can_be_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All its parameters may be reduced late (``delay_all_reduce_named_params``)."""
     model_with(monkeypatch, lambda model, _: None)
 
 
-def test_a_model_of_another_version_of_pytorch_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose parts have no weak references, or whose group is elsewhere."""
+def test_a_model_of_another_version_of_pytorch_can_be_created(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its parts may not support weak references, or its group may be elsewhere."""
     model_with(monkeypatch, lambda model, _: vars(model).update(reducer=ReducerStub()))
     model_with(monkeypatch, lambda model, _: vars(model).update(reducer=Part(), logger=None))
 
 
-def test_what_the_constructor_raises_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exceptions_of_the_constructor_reach_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(model: Any, _: Any) -> None:
         raise ValueError("no parameter")
 

@@ -74,7 +74,7 @@ def parallel() -> None:
 
 
 def names() -> None:
-    """There is one module object, whoever holds it and since whenever."""
+    """All references, old and new, are to the same module object."""
     training()
     torch._dynamo.list_backends = print
     module_object = sys.modules["torch._dynamo"]
@@ -90,7 +90,7 @@ def names() -> None:
 
 
 def packages() -> None:
-    """Importing it imports other packages, which import it in turn or need what it registers."""
+    """Importing it imports other packages, which import it again or need its registrations."""
     torch.optim.SGD([torch.ones(1)]).zero_grad()
     for case in (
         save_nested, load_nested, save_spread, load_spread, list_classes,
@@ -178,12 +178,12 @@ def use_unimported() -> None:
 
 
 def threads() -> None:
-    """Some threads train, some compile: none sees a half-imported module."""
+    """Some threads train and some compile; none sees a partially imported module."""
     print(in_threads(lambda: None))
 
 
 def fork() -> None:
-    """Fork while a thread imports it."""
+    """Fork while a thread imports the compiler."""
 
     def forks() -> None:
         while "torch._dynamo" not in sys.modules:
@@ -198,7 +198,7 @@ def fork() -> None:
 
 
 def in_threads(run: Any) -> list[BaseException]:
-    """Errors of six threads that train and compile while this one runs ``run``."""
+    """Return the errors of six threads that train and compile while this one calls ``run``."""
     go = threading.Barrier(6)
     errors: list[BaseException] = []
 
@@ -234,7 +234,7 @@ def in_threads(run: Any) -> list[BaseException]:
 
 
 def optimizers() -> None:
-    """Try each of PyTorch's optimizers, with its options, and one of the script's own."""
+    """Try each of PyTorch's optimizers with its options, and one defined by the script."""
 
     class PlainOptimizer(torch.optim.Optimizer):
         def __init__(self, weights: Any) -> None:

@@ -197,7 +197,7 @@ def a_pass_for_each_sample():
 
 
 def points_of_two_kinds():
-    """As where a network solves an equation: inner points and points at the border."""
+    """A network that solves an equation gets inner points and points at the border."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         inner, border = model(torch.randn(BATCH, 6)), model(torch.randn(3, 6))
@@ -266,7 +266,7 @@ def slow(model, seconds):
 
 
 def sampling_without_loader():
-    """As `sampling`, after a step that the training had reached without it."""
+    """As `sampling`, but the training reaches its first step without it."""
     model, optimizer = model_and_optimizer()
     for step in range(3 * STEPS):
         train(model(torch.ones(BATCH, 6)).pow(2).mean(), optimizer)
@@ -323,7 +323,7 @@ def train_on_frames(model):
 
 
 class Sampler(torch.nn.Module):
-    """Like a latent process: it gets times, and draws its states itself."""
+    """Like a latent process, gets times and draws its states itself."""
 
     def __init__(self):
         super().__init__()
@@ -416,7 +416,7 @@ def two_views():
 
 
 def steps_of_games():
-    """Each step of all games is a call, and the loss is over the steps of all together."""
+    """Each step of all games is a call, and one loss covers all steps."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         values = [model(torch.randn(BATCH, 6)) for _ in range(5)]
@@ -509,7 +509,7 @@ def means_of_features():
 
 
 def steps_of_a_recurrent_cell():
-    """Each step of the sequences is a call, and the loss is over the steps of all together."""
+    """Each step of the sequences is a call, and one loss covers all steps."""
     cell, head = torch.nn.GRUCell(6, 4), torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.01)
     for _ in range(STEPS):
@@ -521,7 +521,7 @@ def steps_of_a_recurrent_cell():
 
 
 def equation_and_border():
-    """As many points of two kinds; those of an equation need gradients by the input."""
+    """Equally many points of two kinds; those of the equation need gradients by the input."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         inner = torch.randn(BATCH, 6, requires_grad=True)
@@ -532,7 +532,7 @@ def equation_and_border():
 
 
 def real_and_made():
-    """A critic sees real rows, made ones and, for its gradient, what lies between them."""
+    """A critic gets real rows, generated ones and, for its gradient penalty, interpolated ones."""
     maker = torch.nn.Linear(2, 6)
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
@@ -544,7 +544,7 @@ def real_and_made():
 
 
 def episodes():
-    """Episodes of three to 16 steps, each a call; all steps of one go backward together."""
+    """Episodes have three to 16 steps, each a call, and one backward pass."""
     model, optimizer = model_and_optimizer()
     for step in range(3 * STEPS):
         time.sleep(0.005)
@@ -593,7 +593,7 @@ def teacher_with_a_loader():
 
 
 def trials_with_a_graph():
-    """Every twenty steps the model is tried out for a long time, and nothing shows it."""
+    """Every twenty steps the model is tried out for a long time without any visible sign."""
     model, optimizer = model_and_optimizer()
     for step in range(4 * STEPS):
         train(model(torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
@@ -655,7 +655,7 @@ def two_losses_of_the_same():
 
 
 def two_losses_of_others():
-    """Two tasks, or two views of the same rows: nothing shows which."""
+    """They could be two tasks or two views of the same rows."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         one, other = torch.randn(BATCH, 6), torch.randn(BATCH, 6)
@@ -713,7 +713,7 @@ def acting_with_a_memory():
 
 
 def played_and_replayed():
-    """One episode goes through the model step by step; then many do at once."""
+    """One episode goes through the model step by step, then many at once."""
     model, optimizer = model_and_optimizer()
     for step in range(STEPS):
         rows = BATCH if step % 2 else 1
@@ -761,7 +761,7 @@ def two_batches_of_a_loader():
 
 
 def drawn_by_passes():
-    """Rows are drawn by passes that train nothing, as the parameters are frozen meanwhile."""
+    """Rows are drawn by passes that train nothing, as the parameters are frozen then."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         drawn = torch.randn(BATCH, 6)
@@ -889,7 +889,7 @@ def time_before_rows():
 
 
 def gradients_of_an_energy():
-    """The loss is over gradients alone: what the model returned is not in its graph."""
+    """The loss covers only gradients: the output of the model is not in its graph."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         rows = torch.randn(BATCH, 6, requires_grad=True)
@@ -908,7 +908,7 @@ def draws_for_each_row():
 
 
 def drawn_actions():
-    """A critic gets the rows, and five more for each; the loss has an entry for each row."""
+    """A critic gets the rows and five more for each; the loss has an entry for each row."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         values, drawn = model(torch.randn(BATCH, 6)), model(torch.randn(5 * BATCH, 6))
@@ -917,7 +917,7 @@ def drawn_actions():
 
 
 def parts_of_a_batch():
-    """Two calls together have the batch's rows, and the loss has them all."""
+    """Two calls share the batch's rows, and the loss covers all of them."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         parts = model(torch.randn(3, 6)), model(torch.randn(BATCH - 3, 6))
@@ -971,7 +971,7 @@ def views_in_a_call():
 
 
 def weights_made_by_a_model():
-    """The model gets one code; the rows meet the weights that it makes."""
+    """The model gets one code and generates the weights that are applied to the rows."""
     model = torch.nn.Linear(3, 6)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -997,7 +997,7 @@ def models_in_one():
 
 
 def words_drawn_one_by_one():
-    """Each word is looked up by itself; what a cell makes of all words has one loss."""
+    """Each word is looked up separately; the cell's outputs for all words have one loss."""
     table, cell = torch.nn.Embedding(9, 4), torch.nn.GRUCell(4, 4)
     optimizer = torch.optim.SGD([*table.parameters(), *cell.parameters()], lr=0.01)
     for _ in range(STEPS):
@@ -1008,7 +1008,7 @@ def words_drawn_one_by_one():
 
 
 def accumulated_by_hand():
-    """Two passes to a step that no hook sees."""
+    """Two passes belong to a step that no hook sees."""
     model, _ = model_and_optimizer()
     for _ in range(STEPS):
         model.zero_grad()
@@ -1022,7 +1022,7 @@ def accumulated_by_hand():
 
 
 def optimizers_in_turns():
-    """Each second batch leads to a step of the other optimizer."""
+    """Every second batch leads to a step of the other optimizer."""
     first, second = torch.nn.Linear(6, 6), torch.nn.Linear(6, 1)
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in (first, second)]
     for step in range(2 * STEPS):
@@ -1030,7 +1030,7 @@ def optimizers_in_turns():
 
 
 def learners_of_one_loop():
-    """Each of three models is trained on rows of its own, by an optimizer of its own."""
+    """Each of three models has its own rows and its own optimizer."""
     learners = [model_and_optimizer() for _ in range(3)]
     for _ in range(STEPS):
         for model, optimizer in learners:
@@ -1066,7 +1066,7 @@ def optimizers_of_the_same_rows():
 
 
 def learners_in_long_turns():
-    """Two models have forty batches each in turns, by the same code."""
+    """Two models alternate every forty batches, trained by the same code."""
     learners = [model_and_optimizer() for _ in range(2)]
     for _ in range(3):
         for model, optimizer in learners:
@@ -1076,7 +1076,7 @@ def learners_in_long_turns():
 
 
 def copies_trained_within():
-    """A step follows from what became of a copy of the model, in three steps of its own."""
+    """Each step is computed from a copy of the model after three steps of the copy."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         inner = trained_copy(model)
@@ -1095,7 +1095,7 @@ def trained_copy(model):
 
 
 def critic_more_often():
-    """The actor leads, and its critic has two batches of its own for each."""
+    """The actor leads; its critic has two separate batches for each of the actor's."""
     actor, critic = torch.nn.Linear(6, 6), torch.nn.Linear(6, 1)
     acts, judges = (torch.optim.SGD(model.parameters(), lr=0.01) for model in (actor, critic))
     for _ in range(STEPS):
@@ -1141,7 +1141,7 @@ class Axial(Attention):
 
 
 def attention_over_both_axes():
-    """Neither axis is that of samples which have nothing to do with each other."""
+    """Attention mixes both axes, so neither one is that of independent samples."""
     model = Axial()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -1168,7 +1168,7 @@ def convolution_over_the_first_axis():
 
 
 def weights_over_the_first_axis():
-    """A layer has weights for all entries of the first axis: it is not the batch's."""
+    """A layer has weights for each entry of the first axis, so it is not the batch's."""
     model = Moved(torch.nn.Linear(11, 11), (2, 1, 0))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -1176,7 +1176,7 @@ def weights_over_the_first_axis():
 
 
 def steps_of_an_acting_cell():
-    """Each step of the games is observed by itself, and the loss has an entry for each."""
+    """Each step of the games is observed separately, and the loss has an entry for each."""
     cell, head = torch.nn.GRUCell(6, 4), torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.01)
     for _ in range(STEPS):
@@ -1188,7 +1188,7 @@ def steps_of_an_acting_cell():
 
 
 def equation_without_its_value():
-    """The equation is over gradients alone, the border over what the model returns."""
+    """The equation's loss covers only gradients, the border's the output of the model."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -1199,7 +1199,7 @@ def equation_without_its_value():
 
 
 def functions_and_points():
-    """The loss is over all pairs of what two models are given."""
+    """The loss covers all pairs of the inputs of two models."""
     functions, points = torch.nn.Linear(6, 4), torch.nn.Linear(2, 4)
     optimizer = torch.optim.SGD([*functions.parameters(), *points.parameters()], lr=0.01)
     for _ in range(STEPS):
@@ -1208,7 +1208,7 @@ def functions_and_points():
 
 
 def words_and_their_places():
-    """Places of words are looked up beside them, and more than there are texts."""
+    """Positions of words are looked up, too, and there are more of them than texts."""
     words, places = torch.nn.Embedding(9, 4), torch.nn.Embedding(11, 4)
     head = torch.nn.Linear(4, 9)
     models = (words, places, head)
@@ -1231,7 +1231,7 @@ def molecules_and_their_atoms():
 
 
 class Experts(torch.nn.Module):
-    """Each word goes to one of the experts, of which a term of the loss has an entry each."""
+    """Each word goes to one of the experts; a term of the loss has an entry per expert."""
 
     def __init__(self):
         super().__init__()
@@ -1251,7 +1251,7 @@ class Experts(torch.nn.Module):
 
 
 def experts():
-    """Of texts the loss has several entries each, of which those of the experts are no part."""
+    """The loss has several entries for each text, and separate ones for the experts."""
     model = Experts()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -1283,7 +1283,7 @@ class PolicyAndValue(torch.nn.Module):
 
 
 def distribution_beside_a_value():
-    """The loss is over the distribution alone, which the model returns beside a tensor."""
+    """The loss covers only the distribution, which the model returns next to a tensor."""
     model = PolicyAndValue()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -1302,7 +1302,7 @@ def schedule_drawn_first():
 
 
 def temperature_first():
-    """The first optimizer to step trains one number, on what the model made without a graph."""
+    """The first optimizer to step trains one number on outputs computed without a graph."""
     model, optimizer = model_and_optimizer()
     temperature = torch.zeros((), requires_grad=True)
     first = torch.optim.SGD([temperature], lr=0.01)
@@ -1317,7 +1317,7 @@ def temperature_first():
 
 
 def made_inside():
-    """The model makes its own batch."""
+    """The model generates its batch."""
     model = Sampler()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -1335,7 +1335,7 @@ def frames_first_with_memory():
 
 
 def learners():
-    """Two threads train the same model in turns, as in IMPALA."""
+    """Two threads alternately train the same model, as in IMPALA."""
     model, optimizer = model_and_optimizer()
     train_in_threads([(model, optimizer, BATCH), (model, optimizer, BATCH)])
 
@@ -1381,7 +1381,7 @@ def lbfgs():
 
 
 def cleared_by_hand():
-    """Two passes to a step by hand; gradients are cleared where no version counts it."""
+    """Two passes belong to a manual step; gradients are cleared where no version counts it."""
     model, _ = model_and_optimizer()
     for _ in range(STEPS):
         for _ in range(2):
@@ -1403,7 +1403,7 @@ class Words(torch.nn.Module):
 
 
 def text_in_a_vector():
-    """The words of one text, or several words: nothing shows which."""
+    """They could be the words of one text or several samples."""
     model = Words()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(STEPS):
@@ -1412,7 +1412,7 @@ def text_in_a_vector():
 
 
 def text_of_a_loader():
-    """As `text_in_a_vector`, from a loader that makes no batches."""
+    """As `text_in_a_vector`, from a loader without batches."""
     model = Words()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for words in DataLoader(torch.randint(9, (STEPS, 11)), batch_size=None):
@@ -1420,7 +1420,7 @@ def text_of_a_loader():
 
 
 def passes_over_copies():
-    """Two passes of one place are over copies of the same rows."""
+    """Two passes of the same code are over copies of the same rows."""
     model, optimizer = model_and_optimizer()
     for _ in range(STEPS):
         rows = torch.randn(BATCH, 6)
@@ -1433,7 +1433,7 @@ def passes_over_copies():
 
 
 def critic_steps_on_one_batch():
-    """The critic leads and has five steps for each batch that is read, the generator one."""
+    """The critic leads and takes five steps per batch that is read; the generator takes one."""
     maker, critic = torch.nn.Linear(2, 6), torch.nn.Linear(6, 1)
     makes, judges = (torch.optim.SGD(model.parameters(), lr=0.01) for model in (maker, critic))
     for rows in DataLoader(torch.randn(STEPS * BATCH, 6), batch_size=BATCH):
@@ -1444,7 +1444,7 @@ def critic_steps_on_one_batch():
 
 
 def learners_in_short_turns():
-    """Two models have five batches each in turns, by the same code."""
+    """Two models alternate every five batches, trained by the same code."""
     learners = [model_and_optimizer() for _ in range(2)]
     for _ in range(12):
         for model, optimizer in learners:
@@ -1454,7 +1454,7 @@ def learners_in_short_turns():
 
 
 def adapted_by_gradients_alone():
-    """Half of a batch is to adapt with, by `autograd.grad`; the other half goes backward."""
+    """Half of a batch is for adaptation through `autograd.grad`; the other half goes backward."""
     model, optimizer = model_and_optimizer()
     for batch in DataLoader(torch.randn(2 * STEPS * BATCH, 6), batch_size=2 * BATCH):
         loss = model(batch[:BATCH]).pow(2).mean()
@@ -1474,7 +1474,7 @@ def layers_without_modules():
 
 
 def segments_of_what_is_read():
-    """A step for each of four segments of the texts that are read."""
+    """Each of four segments of the texts read has a step."""
     model, optimizer = model_and_optimizer()
     for batch in DataLoader(torch.randn(STEPS // 4 * BATCH, 4, 6), batch_size=BATCH):
         for segment in batch.unbind(1):

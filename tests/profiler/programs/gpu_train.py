@@ -19,7 +19,7 @@ WIDTH, BATCH = 2048, 64
 
 
 class Attention(nn.Module):
-    """Reads the weights of a module other than its own."""
+    """Uses the weights of another module."""
 
     def __init__(self) -> None:
         super().__init__()

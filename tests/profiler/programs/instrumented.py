@@ -1,4 +1,4 @@
-"""Times its own phases by hand and prints their means, which the profiler should find, too."""
+"""Time the phases in the script and print their means, which the profiler should match."""
 
 import json
 import time
@@ -28,7 +28,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 batches = iter(DataLoader(Slow(), batch_size=BATCH))
 seconds_by_phase = {"t_d": 0.0, "t_f": 0.0, "t_b": 0.0, "t_u": 0.0, "t_iter": 0.0}
 for number in range(ITERATIONS):
-    if number == 3:  # like the profiler, which leaves out a warm-up
+    if number == 3:  # excludes the warm-up, as the profiler does
         seconds_by_phase = dict.fromkeys(seconds_by_phase, 0.0)
     begin = time.perf_counter()
     batch = next(batches)

@@ -23,8 +23,8 @@ kind, rank, world = sys.argv[1], dist.get_rank(), dist.get_world_size()
 
 
 def local() -> None:
-    """Print, for each rank, how long it waits for the last one and how long they then communicate,
-    measured around the all-reduces."""
+    """Print each rank's wait for the last one and the communication time, measured around the
+    all-reduces."""
     layers = nn.Sequential(network(), *(nn.Linear(4, 4) for _ in range(3)))
     layers[1] = nn.Linear(4, 4 * WIDE)
     layers[2] = nn.Linear(4 * WIDE, 4)

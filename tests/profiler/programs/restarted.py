@@ -31,7 +31,7 @@ for folder, restarts, at in (("alone", "0", ""), ("job", "0", leave_at), ("job",
         sys.exit()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     memory = os.environ.get("HOPS_STATE_DIR")
-    if memory:  # the epilog, for which nobody waits
+    if memory:  # the epilog, which Slurm does not wait for
         subprocess.Popen(
             ["/bin/sh", program.parents[3] / "slurm_plugin" / "save.sh", memory],
             env={"PATH": "/usr/bin:/bin"},

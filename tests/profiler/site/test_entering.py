@@ -1,4 +1,4 @@
-"""How the profiler gets into a process, what it costs those it does not want, how it ends one."""
+"""How the profiler enters a process, what it costs other processes, and how it ends one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROGRAMS = Path(__file__).parents[1] / "programs"
 
 
 @pytest.mark.parametrize("path", sorted(PROFILER.rglob("*.py")), ids=lambda p: p.name)
-def test_it_is_of_a_python_as_old_as_its_pytorch_and_of_nothing_of_the_daemons(path: Path) -> None:
+def test_modules_support_the_oldest_python_and_import_nothing_from_the_daemon(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 8))
     module_names = {
         name.split(".")[0]
@@ -43,27 +43,30 @@ def test_it_is_of_a_python_as_old_as_its_pytorch_and_of_nothing_of_the_daemons(p
 
 
 @pytest.mark.live
-def test_another_programs_start_costs_under_20_ms(node: Node) -> None:
-    """By processor time, at best of 15: a busy machine makes every program late."""
+def test_starting_another_program_costs_under_20_ms(node: Node) -> None:
+    """The best CPU time of 15 counts, as a busy machine delays every program."""
 
     def best(env: dict[str, str]) -> float:
         times = []
         for _ in range(15):
             usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run([sys.executable, "-c", "pass"], env=env, check=True)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
             times.append(
-                after.ru_utime + after.ru_stime - usage_before.ru_utime - usage_before.ru_stime
+                usage_after.ru_utime
+                + usage_after.ru_stime
+                - usage_before.ru_utime
+                - usage_before.ru_stime
             )
         return min(times)
 
     profile = node.env()
-    alone = {k: v for k, v in profile.items() if k != "PYTHONPATH"}
-    assert best(profile) - best(alone) < 0.020
+    without_profiler = {k: v for k, v in profile.items() if k != "PYTHONPATH"}
+    assert best(profile) - best(without_profiler) < 0.020
 
 
-def test_a_python_that_has_no_plugin_gets_it_from_its_own_folder() -> None:
-    """As in users' environments, which do not know hops; isolated from site-packages here."""
+def test_a_python_without_the_plugin_gets_it_from_the_folder_of_the_plugin() -> None:
+    """As in users' environments, which do not contain hops."""
     python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
     code = (
         "import sitecustomize, sys;"
@@ -91,7 +94,7 @@ def test_a_sitecustomize_of_the_environment_still_runs(node: Node) -> None:
 
 
 @pytest.mark.live
-def test_an_error_in_it_is_told_as_python_tells_it(node: Node) -> None:
+def test_an_error_in_a_sitecustomize_is_reported_as_by_python(node: Node) -> None:
     folder = node.folder / "own"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text("raise RuntimeError('mine')\n")
@@ -103,7 +106,7 @@ def test_an_error_in_it_is_told_as_python_tells_it(node: Node) -> None:
 
 @pytest.mark.long
 @pytest.mark.live
-def test_outside_of_a_hops_job_nothing_is_touched(node: Node) -> None:
+def test_outside_a_hops_job_nothing_changes(node: Node) -> None:
     code = "import sys; print('hops_profiler' in sys.modules, len(sys.meta_path))"
     inside, outside = node.run("-c", code).out, node.run("-c", code, profiler=False).out
     assert outside.startswith("False")
@@ -113,7 +116,7 @@ def test_outside_of_a_hops_job_nothing_is_touched(node: Node) -> None:
 
 @pytest.mark.long
 @pytest.mark.live
-def test_the_import_of_torch_leaves_its_loader_as_it_was(node: Node) -> None:
+def test_importing_torch_restores_its_loader(node: Node) -> None:
     code = """
 import torch
 print(type(torch.__spec__.loader).__name__, 'exec_module' in vars(torch.__spec__.loader))
@@ -123,7 +126,7 @@ print(type(torch.__spec__.loader).__name__, 'exec_module' in vars(torch.__spec__
 
 @pytest.mark.long
 @pytest.mark.live
-def test_it_runs_a_script_by_name(node: Node) -> None:
+def test_the_package_runs_a_script_given_by_path(node: Node) -> None:
     result = node.run("-m", "hops_profiler", PROGRAMS / "plain.py", PYTHONPATH="")
     assert result.losses == node.program("plain", profiler=False).losses
     reports = node.program("plain").reports
@@ -135,7 +138,7 @@ def test_it_runs_a_script_by_name(node: Node) -> None:
 @pytest.mark.long
 @pytest.mark.live
 @pytest.mark.parametrize("spool", ["missing", "file", "full"])
-def test_training_goes_on_where_no_report_can_be_written(node: Node, spool: str) -> None:
+def test_training_continues_if_no_report_can_be_written(node: Node, spool: str) -> None:
     target = node.folder / spool
     if spool == "file":
         target.touch()
@@ -172,7 +175,7 @@ def test_a_killed_process_leaves_its_last_report(node: Node) -> None:
         while iterations < 100 and time.monotonic() < deadline:
             time.sleep(0.1)
             for path in node.spool.glob("*.json"):
-                # Read while it is being replaced: each time a whole report.
+                # Each reading must return a complete report, even during a replacement.
                 report = parse_report(path.read_bytes(), path.name, time.time())
                 iterations = report.iterations
         process.send_signal(signal.SIGKILL)
@@ -184,7 +187,7 @@ def test_a_killed_process_leaves_its_last_report(node: Node) -> None:
 
 @pytest.mark.long
 @pytest.mark.live
-def test_reports_can_be_read_whatever_the_jobs_umask(node: Node) -> None:
+def test_reports_are_readable_with_any_umask_of_the_job(node: Node) -> None:
     command = [sys.executable, PROGRAMS / "plain.py"]
     subprocess.run(command, env=node.env(), check=True, stdout=subprocess.DEVNULL, umask=0o077)
     (path,) = node.spool.glob("*.json")
@@ -193,8 +196,8 @@ def test_reports_can_be_read_whatever_the_jobs_umask(node: Node) -> None:
 
 @pytest.mark.long
 @pytest.mark.live
-def test_a_profiling_run_that_slurm_cannot_end_goes_on_training(node: Node) -> None:
-    """An exit of ours, with whatever code, could pass for a training that is done or broken."""
+def test_a_profiling_run_that_slurm_cannot_end_continues_training(node: Node) -> None:
+    """An exit with any code could be mistaken for a finished or failed training."""
     result = node.program("accumulate", HOPS_PROFILE="10", PATH="/nonexistent")
     plain = node.program("accumulate", profiler=False)
     assert result.losses == plain.losses
@@ -219,7 +222,7 @@ def test_a_profiling_run_asks_slurm_first(node: Node) -> None:
 
 @pytest.mark.long
 @pytest.mark.live
-def test_a_defect_in_a_hook_ends_the_profiler_and_not_training(node: Node) -> None:
+def test_a_defect_in_a_hook_ends_the_profiler_but_not_the_training(node: Node) -> None:
     code = """
 import runpy, sys
 import torch, hops_profiler.timing.recorder as recorder
@@ -236,7 +239,7 @@ runpy.run_path(sys.argv[1] + "/plain.py")
 
 @pytest.mark.long
 @pytest.mark.live
-def test_a_block_can_be_measured_outside_of_any_job(node: Node) -> None:
+def test_a_block_can_be_measured_outside_any_job(node: Node) -> None:
     code = """
 import json, torch, hops_profiler
 model = torch.nn.Linear(4, 1)
@@ -272,8 +275,8 @@ def train(iterations):
 
 @pytest.mark.long
 @pytest.mark.live
-def test_asking_whether_there_is_a_torch_is_no_import_of_it(node: Node) -> None:
-    """As Transformers, datasets and evaluate do, each as often as it likes."""
+def test_searching_for_torch_does_not_import_it(node: Node) -> None:
+    """Transformers, datasets and evaluate do so, any number of times."""
     ask = "import importlib.util\nassert importlib.util.find_spec('torch')\n" * 3
     (report,) = node.run("-c", ask + TRAIN + "train(7)").reports
     assert report["iterations"] == 7
@@ -281,7 +284,7 @@ def test_asking_whether_there_is_a_torch_is_no_import_of_it(node: Node) -> None:
 
 @pytest.mark.long
 @pytest.mark.live
-def test_another_sitecustomize_ahead_and_ours_both_run(node: Node) -> None:
+def test_a_preceding_sitecustomize_and_ours_both_run(node: Node) -> None:
     folder = node.folder / "own"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text("import builtins; builtins.here = 'here'\n")
@@ -291,13 +294,13 @@ def test_another_sitecustomize_ahead_and_ours_both_run(node: Node) -> None:
     if tuple(map(int, version("torch").split(".")[:2])) >= (
         2,
         5,
-    ):  # since then it looks for extensions
+    ):  # from here on, torch searches for extensions
         assert [report["iterations"] for report in result.reports] == [7]
 
 
 @pytest.mark.long
 @pytest.mark.live
-def test_one_ahead_that_runs_the_next_runs_once(node: Node) -> None:
+def test_a_preceding_sitecustomize_that_runs_the_next_one_runs_once(node: Node) -> None:
     folder = node.folder / "own"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text("""
@@ -314,8 +317,8 @@ spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
 @pytest.mark.parametrize("path", sorted((PROFILER / "site").glob("*.py")), ids=lambda p: p.name)
-def test_what_every_python_reads_is_python_to_all_of_them(path: Path) -> None:
-    """Down to 2.7, of which no parser is left to ask: nothing that came with Python 3."""
+def test_files_read_by_every_python_are_valid_in_all_versions(path: Path) -> None:
+    """There is no parser for 2.7, so check that no syntax of Python 3 is used."""
     tree = ast.parse(path.read_text(), feature_version=(3, 4))
     new = ast.JoinedStr | ast.AnnAssign | ast.Nonlocal | ast.YieldFrom | ast.NamedExpr
     for node in ast.walk(tree):
@@ -332,8 +335,8 @@ def test_what_every_python_reads_is_python_to_all_of_them(path: Path) -> None:
 
 
 @pytest.mark.live
-def test_a_python_2_starts_without_a_word(node: Node) -> None:
-    """Jython is the one that can still be installed; it finds modules as Python 2.7 did."""
+def test_python_2_starts_without_output(node: Node) -> None:
+    """Jython can still be installed; it finds modules as Python 2.7 did."""
     jython = shutil.which("jython")
     if jython is None:
         pytest.skip("needs jython")
@@ -364,7 +367,7 @@ os.kill(os.getpid(), signal.SIGTERM)""",
     ],
     ids=["_exit", "handler", "exit"],
 )
-def test_the_last_report_is_true_however_a_process_ends(node: Node, end: str) -> None:
+def test_the_last_report_is_right_however_a_process_ends(node: Node, end: str) -> None:
     result = node.run("-c", f"{TRAIN}train(3)\ntrain(20)\n{end}", HOPS_REPORT_SECONDS="600")
     assert result.code == 3
     (report,) = result.reports
@@ -373,9 +376,9 @@ def test_the_last_report_is_true_however_a_process_ends(node: Node, end: str) ->
 
 @pytest.mark.long
 @pytest.mark.live
-def test_processes_that_are_forked_tell_of_themselves(node: Node) -> None:
-    """Also such as end without what `atexit` runs; one that only infers below a training tells
-    nothing, as one that it starts by a command."""
+def test_forked_processes_report_for_themselves(node: Node) -> None:
+    """This includes processes that end without running `atexit` handlers. Below a training, a
+    process that only infers, or that was started by a command, reports nothing."""
     code = """
 import multiprocessing, subprocess, sys
 if __name__ == "__main__":
@@ -405,8 +408,8 @@ if __name__ == "__main__":
 
 @pytest.mark.long
 @pytest.mark.live
-def test_slow_storage_is_not_waited_for(node: Node) -> None:
-    """Nor does it make reports rare: they are written beside the training."""
+def test_slow_storage_does_not_delay_the_training(node: Node) -> None:
+    """Nor does it make reports rare: another thread writes them."""
     slow = """
 import sys, time
 import torch
@@ -437,7 +440,7 @@ print(json.dumps([slowest, len(seen)]))
 
 @pytest.mark.long
 @pytest.mark.live
-def test_storage_that_hangs_delays_an_end_by_seconds_alone(node: Node) -> None:
+def test_hanging_storage_delays_the_exit_only_by_seconds(node: Node) -> None:
     code = """
 import time
 import torch

@@ -1,4 +1,4 @@
-"""What the GPUs' driver says, by libraries that answer as NVML does: Python's and a shared one."""
+"""Answers of the GPU driver through stubs of NVML: a Python module and a shared library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BUSY = {"GPU-1", "GPU-2"}
 
 
 class Nvml:
-    """With GPUs of the names ``GPU-0`` and so on; on those in ``busy`` is a process."""
+    """Has GPUs ``GPU-0`` and so on; each of those in ``busy`` has a process."""
 
     def __init__(self, busy: set[str], lists: int | None = None) -> None:
         self.busy, self.lists = busy, lists
@@ -42,7 +42,7 @@ class Nvml:
 
 @pytest.fixture(autouse=True)
 def gpus(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """A PyTorch that computes on GPUs: four of them."""
+    """A PyTorch that computes on four GPUs."""
     cuda = SimpleNamespace(
         is_initialized=lambda: True,
         device_count=lambda: 4,
@@ -62,13 +62,13 @@ def use(monkeypatch: pytest.MonkeyPatch, library: Any) -> None:
     monkeypatch.setattr(ctypes, "CDLL", load)
 
 
-def test_gpus_with_a_process_of_anybody_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_used_by_any_process_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, Nvml(BUSY))
     assert driver.visible_and_taken() == (4, 2)
     assert driver.visible_and_taken() == (4, 2), "asked again"
 
 
-def test_before_the_training_computes_on_a_gpu_nobody_is_asked(
+def test_the_driver_is_not_asked_before_the_training_uses_a_gpu(
     monkeypatch: pytest.MonkeyPatch, gpus: SimpleNamespace
 ) -> None:
     gpus.is_initialized = lambda: False
@@ -77,7 +77,7 @@ def test_before_the_training_computes_on_a_gpu_nobody_is_asked(
 
 
 @pytest.mark.parametrize("library", [OSError("no such file"), Nvml(BUSY, lists=3), object()])
-def test_what_the_driver_does_not_say_is_unknown(
+def test_missing_answers_of_the_driver_are_unknown(
     monkeypatch: pytest.MonkeyPatch, library: Any
 ) -> None:
     use(monkeypatch, library)
@@ -161,7 +161,7 @@ ASK = "import torch; from hops_profiler.stall.driver import *; print(visible_and
     [(8, 0, "(8, 5)"), (8, 1, "(None, None)"), (7, 0, "(None, None)")],
     ids=["usual", "a GPU is lost", "a GPU is unknown"],
 )
-def test_a_shared_library_of_that_name_is_asked_as_its_header_says(
+def test_the_nvml_library_is_called_as_its_header_declares(
     tmp_path: Path, gpus: int, is_lost: int, answer: str
 ) -> None:
     (tmp_path / "torch.py").write_text(TORCH)

@@ -1,4 +1,4 @@
-"""When a training stands still, from what looks at it saw."""
+"""When a training is judged to be stalled, from periodic observations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def looks(
     waits_in: str = "",
     **sample: bool,
 ) -> float:
-    """Look every two seconds for so long; when it was first stalled, else infinity."""
+    """Observe it every two seconds; return when it was first stalled, or infinity."""
     first = float("inf")
     for look in range(int(seconds / LOOK_SECONDS)):
         at = now + look * LOOK_SECONDS
@@ -45,7 +45,7 @@ def looks(
     return first
 
 
-def test_without_any_sign_of_life_a_training_stands_still_within_half_a_minute() -> None:
+def test_a_training_without_signs_of_life_is_stalled_within_half_a_minute() -> None:
     judgement = Judgement()
     judgement.record_steps(100.0)
     assert looks(judgement, 102.0, 60.0) <= 102.0 + MIN_SECONDS
@@ -54,7 +54,7 @@ def test_without_any_sign_of_life_a_training_stands_still_within_half_a_minute()
     assert (judgement.is_stalled, judgement.state) == (False, "busy")
 
 
-def test_what_waits_for_others_is_told_from_what_stopped() -> None:
+def test_waiting_for_others_differs_from_having_stopped() -> None:
     judgement = Judgement()
     looks(judgement, 0.0, 60.0, waits_in="all_reduce")
     assert judgement.state == "waiting"
@@ -65,18 +65,18 @@ def test_what_waits_for_others_is_told_from_what_stopped() -> None:
     [{"moves": True}, {"busy": 0.1}, {"read": 2 << 20}, {"interactive": True}],
     ids=["evaluates", "computes in C or in children", "saves", "debugs"],
 )
-def test_hours_with_a_sign_of_life_are_no_stall(life: dict[str, Any]) -> None:
+def test_a_training_with_a_sign_of_life_is_never_stalled(life: dict[str, Any]) -> None:
     assert looks(Judgement(), 0.0, 4 * 3600.0, **life) == float("inf")
 
 
-def test_a_first_evaluation_that_sleeps_for_ten_minutes_is_no_stall() -> None:
+def test_a_first_evaluation_that_sleeps_for_ten_minutes_is_not_stalled() -> None:
     judgement = Judgement()
     assert looks(judgement, 0.0, 660.0, side_work=True) == float("inf")
     assert looks(judgement, 662.0, 2 * MIN_SIDE_SECONDS, side_work=True) < float("inf")
 
 
-def test_pauses_that_ended_are_usual() -> None:
-    """A rollout on other machines takes 18 s, again and again."""
+def test_pauses_that_have_ended_are_regular() -> None:
+    """A rollout on other machines may take 18 s each time."""
     judgement = Judgement()
     looks(judgement, 0.0, 18.0)
     judgement.record_steps(18.0)
@@ -84,12 +84,12 @@ def test_pauses_that_ended_are_usual() -> None:
     assert 20.0 + TIMES * 14.0 <= learnt <= 20.0 + TIMES * 18.0 + LOOK_SECONDS
 
 
-def test_a_process_that_spins_for_its_gpu_stands_still() -> None:
+def test_a_process_that_spins_for_its_gpu_is_stalled() -> None:
     assert looks(Judgement(), 0.0, 60.0, busy=1.0, gpu_unfinished=True) <= MIN_SECONDS
     assert looks(Judgement(), 0.0, 60.0, busy=1.0) == float("inf")
 
 
-def test_the_place_is_the_users_line() -> None:
+def test_the_stack_position_is_the_line_of_the_user() -> None:
     def evaluate_all() -> StackPosition:
         return place(sys._getframe(), several_ranks=False)
 
@@ -101,7 +101,7 @@ def test_the_place_is_the_users_line() -> None:
     assert user_line.signature != evaluate_all().signature
 
 
-def test_a_debugger_is_seen(tmp_path: Path) -> None:
+def test_a_debugger_is_recognized(tmp_path: Path) -> None:
     script = tmp_path / "debugged.py"
     script.write_text(
         "import pdb, sys, io\n"
@@ -119,7 +119,7 @@ def test_a_debugger_is_seen(tmp_path: Path) -> None:
     assert "seen True" in result.stdout
 
 
-def test_a_rank_that_waited_for_an_evaluation_soon_finds_such_a_wait_unusual() -> None:
+def test_a_rank_that_waited_for_an_evaluation_soon_treats_such_a_wait_as_unusual() -> None:
     judgement = Judgement()
     looks(judgement, 0.0, 600.0, waits_in="barrier")
     judgement.record_steps(600.0)
@@ -127,7 +127,7 @@ def test_a_rank_that_waited_for_an_evaluation_soon_finds_such_a_wait_unusual() -
     assert looks(judgement, 604.0, 60.0, waits_in="all_reduce") <= 604.0 + MIN_SECONDS
 
 
-def test_communication_that_takes_long_in_each_step_is_usual() -> None:
+def test_long_communication_in_each_step_is_regular() -> None:
     judgement = Judgement()
     for step in range(20):
         looks(judgement, 40.0 * step, 30.0, waits_in="all_reduce")

@@ -1,4 +1,4 @@
-"""Files of stacks, in a folder that another account may have made."""
+"""Files of stacks in a folder that another account may have created."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 from hops_profiler.stall import stacks
 
 
-def test_stacks_are_for_the_user_alone(tmp_path: Path) -> None:
+def test_only_the_user_can_read_the_stacks(tmp_path: Path) -> None:
     path = stacks.write(str(tmp_path / "hops-stacks"), "17.0", "stands still")
     assert path == str(tmp_path / "hops-stacks" / "17.0")
-    assert "test_stacks_are_for_the_user_alone" in Path(path).read_text()
+    assert "test_only_the_user_can_read_the_stacks" in Path(path).read_text()
     assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="makes another account's file")
-def test_nothing_is_written_into_another_accounts_file(tmp_path: Path) -> None:
-    """In a folder such as /tmp another could make `hops-stacks` before, and read what came."""
+def test_nothing_is_written_to_a_file_of_another_account(tmp_path: Path) -> None:
+    """In /tmp, another account could create `hops-stacks` first and read the stacks."""
     (tmp_path / "17.0").touch()
     os.chown(tmp_path / "17.0", 65_533, 65_533)
     (tmp_path / "own").touch()

@@ -1,4 +1,4 @@
-"""Which signals let a training save: those that reach a handler and kill no process above it."""
+"""A signal lets a training save if it reaches a handler and kills no parent process."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ UNDER_TRAP = """sh -c 'trap : USR1; "$@"; true' sh "$@"; true"""
     ("parents", "code", "step", "names"),
     [
         (DIRECT, HANDLE, "0", ["USR1", "TERM"]),
-        (DIRECT, "0", "0", []),  # Python's own handler of INT ends the training
+        (DIRECT, "0", "0", []),  # Python's default handler of SIGINT ends the training
         (DIRECT, "import signal; signal.signal(signal.SIGUSR1, signal.SIG_IGN)", "0", []),
         (UNDER_SHELL, HANDLE, "0", []),  # as under torchrun
         (UNDER_TRAP, HANDLE, "0", ["USR1"]),
-        (DIRECT, HANDLE, "", []),  # the batch script: the signal is for steps
+        (DIRECT, HANDLE, "", []),  # the batch script: Slurm signals only steps
     ],
 )
 def test_a_signal_counts_as_handled_if_it_kills_no_process_of_the_task(

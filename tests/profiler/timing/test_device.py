@@ -1,4 +1,4 @@
-"""The GPU's clock, with events of a simulated GPU that lags behind the loop."""
+"""`CudaClock` with events of a simulated GPU that lags behind the loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 
 class Gpu:
-    """Processes queued work at its own pace; ``done_seconds`` is the time of the work done."""
+    """Processes queued work later; ``done_seconds`` is the time of the completed work."""
 
     def __init__(self) -> None:
         self.queue_seconds = 0.0
@@ -33,7 +33,7 @@ class Gpu:
 
 
 class Event:
-    """Like ``torch.cuda.Event``, but cannot be waited for."""
+    """Like ``torch.cuda.Event``, but without ``synchronize``."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
@@ -52,7 +52,7 @@ class Event:
 
 
 def train(gpu: Gpu, clock: CudaClock, iterations: int) -> Recorder:
-    """Only queue work: by the CPU's clock, nothing takes any time."""
+    """Queue work only: it takes no time on the CPU's clock."""
     recorder = Recorder(clock)
     continue_training(recorder, gpu, iterations)
     return recorder
@@ -79,7 +79,7 @@ def gpu() -> Gpu:
     return Gpu()
 
 
-def test_times_are_the_gpu_s_and_read_only_once_its_events_have_passed(gpu: Gpu) -> None:
+def test_times_come_from_the_gpu_and_are_read_only_after_its_events_completed(gpu: Gpu) -> None:
     clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
     recorder = train(gpu, clock, WARMUP + 5)
     assert recorder.counts.on_device["forward"].count == 0
@@ -104,12 +104,12 @@ def test_events_are_reused(gpu: Gpu) -> None:
     assert gpu.event_count < 30
 
 
-def test_a_gpu_far_behind_costs_bounded_memory(gpu: Gpu) -> None:
+def test_a_gpu_far_behind_uses_bounded_memory(gpu: Gpu) -> None:
     train(gpu, CudaClock(1, gpu.new_event, lambda: gpu.usable), 10 * MAX_PENDING)
     assert gpu.event_count < 10 * MAX_PENDING
 
 
-def test_a_loop_that_never_steps_costs_bounded_memory(gpu: Gpu) -> None:
+def test_a_loop_that_never_steps_uses_bounded_memory(gpu: Gpu) -> None:
     clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
     clock.end_iteration(keep=False)
     clock.begin()
@@ -118,7 +118,7 @@ def test_a_loop_that_never_steps_costs_bounded_memory(gpu: Gpu) -> None:
     assert gpu.event_count <= MAX_MARKS
 
 
-def test_each_seventh_iteration_is_enough(gpu: Gpu) -> None:
+def test_timing_every_seventh_iteration_is_enough(gpu: Gpu) -> None:
     clock = CudaClock(7, gpu.new_event, lambda: gpu.usable)
     recorder = train(gpu, clock, WARMUP + 100)
     gpu.catch_up()
@@ -127,8 +127,8 @@ def test_each_seventh_iteration_is_enough(gpu: Gpu) -> None:
     assert recorder.counts.on_device["backward"].mean == pytest.approx(0.3)
 
 
-def test_no_events_are_recorded_where_cuda_forbids_it(gpu: Gpu) -> None:
-    """While a graph is captured, or before CUDA is in use."""
+def test_no_events_are_recorded_when_cuda_forbids_them(gpu: Gpu) -> None:
+    """They are forbidden while a graph is captured and before CUDA is in use."""
     gpu.usable = False
     clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
     recorder = train(gpu, clock, 20)
@@ -136,7 +136,7 @@ def test_no_events_are_recorded_where_cuda_forbids_it(gpu: Gpu) -> None:
     assert recorder.counts.on_device["forward"].count == 0
 
 
-def test_if_each_iteration_is_timed_its_time_is_the_gpu_s(gpu: Gpu) -> None:
+def test_iteration_times_come_from_the_gpu_if_each_iteration_is_timed(gpu: Gpu) -> None:
     """A loop that never waits for its GPU queues ten iterations in the time of one."""
     clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
     recorder = train(gpu, clock, WARMUP + 5)
@@ -145,13 +145,13 @@ def test_if_each_iteration_is_timed_its_time_is_the_gpu_s(gpu: Gpu) -> None:
     assert counts.iteration.count == 0
     gpu.catch_up()
     recorder.read_device()
-    # The last one's end is the beginning of one that has not come.
+    # The last iteration ends when the next one begins, which never happens.
     assert counts.iteration.count == counts.phases["forward"].count == 4
     assert counts.iteration.mean == pytest.approx(0.6)
     assert counts.timed_samples == 4 * 8
 
 
-def test_time_between_two_iterations_belongs_to_neither(gpu: Gpu) -> None:
+def test_time_between_two_iterations_is_counted_in_neither(gpu: Gpu) -> None:
     clock = CudaClock(1, gpu.new_event, lambda: gpu.usable)
     recorder = train(gpu, clock, WARMUP + 5)
     recorder.add_evaluation()
@@ -176,17 +176,17 @@ def test_a_gpu_too_far_behind_leaves_iterations_untimed(gpu: Gpu) -> None:
     assert recorder.counts.timed_samples == 8 * recorder.counts.iteration.count
 
 
-def test_a_loop_without_a_gpu_is_timed_at_once(gpu: Gpu) -> None:
+def test_a_loop_without_a_gpu_is_timed_immediately(gpu: Gpu) -> None:
     gpu.usable = False
     recorder = train(gpu, CudaClock(1, gpu.new_event, lambda: gpu.usable), WARMUP + 5)
     assert recorder.counts.iteration.count == 5
 
 
 @pytest.mark.live
-def test_a_gpu_is_marked_while_its_iteration_lasts(
+def test_gpu_events_are_recorded_during_the_iteration_that_they_time(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not when the recorder is told, and also where counts are asked for within an iteration."""
+    """They are not recorded when events are flushed, even if a summary is requested meanwhile."""
     clock = CudaClock(7, gpu.new_event, lambda: gpu.usable)
     monkeypatch.setattr(session.Session, "_new_recorder", lambda _: Recorder(clock))
     model = torch.nn.Linear(4, 1)

@@ -1,4 +1,4 @@
-"""When a training calls its lane's gate: turns end as if the gate was called at each step."""
+"""A training calls its lane's gate rarely, but turns end as if it did so at each step."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Twice(torch.optim.SGD):
         return super().step(closure)
 
 
-def usual(batches: Iterator[torch.Tensor]) -> Iterator[None]:
+def with_one_optimizer(batches: Iterator[torch.Tensor]) -> Iterator[None]:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     for batch in batches:
@@ -48,7 +48,7 @@ def usual(batches: Iterator[torch.Tensor]) -> Iterator[None]:
         yield
 
 
-def of_two_optimizers(batches: Iterator[torch.Tensor]) -> Iterator[None]:
+def with_two_optimizers(batches: Iterator[torch.Tensor]) -> Iterator[None]:
     """Sometimes the second optimizer does not step."""
     models = nn.Linear(4, 1), nn.Linear(4, 1)
     optimizer, peer = (torch.optim.SGD(model.parameters(), 0.01) for model in models)
@@ -59,17 +59,17 @@ def of_two_optimizers(batches: Iterator[torch.Tensor]) -> Iterator[None]:
         yield
 
 
-def that_calls_the_one_above(batches: Iterator[torch.Tensor]) -> Iterator[None]:
+def with_calls_of_the_base_class(batches: Iterator[torch.Tensor]) -> Iterator[None]:
     nn.Linear(4, 1)
     model = nn.Linear(4, 1)
-    torch.optim.SGD(model.parameters(), 0.01)  # its step has hooks of its own then
+    torch.optim.SGD(model.parameters(), 0.01)  # replaces its step by one with hooks
     optimizer = Twice(model.parameters(), 0.01)
     for batch in batches:
         train_once(model, optimizer, batch)
         yield
 
 
-def of_a_closure(batches: Iterator[torch.Tensor]) -> Iterator[None]:
+def with_closure(batches: Iterator[torch.Tensor]) -> Iterator[None]:
     model = nn.Linear(4, 1)
     optimizer = torch.optim.LBFGS(model.parameters(), 0.01, max_iter=2)
 
@@ -109,7 +109,7 @@ class Refuses(torch.optim.SGD):
         return super().step(closure)
 
 
-def whose_steps_raise(batches: Iterator[torch.Tensor]) -> Iterator[None]:
+def with_steps_that_raise(batches: Iterator[torch.Tensor]) -> Iterator[None]:
     model = nn.Linear(4, 1)
     optimizer = Refuses(model.parameters(), 0.01)
     for batch in batches:
@@ -119,20 +119,20 @@ def whose_steps_raise(batches: Iterator[torch.Tensor]) -> Iterator[None]:
 
 
 LOOPS = (
-    usual,
-    of_two_optimizers,
-    that_calls_the_one_above,
-    of_a_closure,
+    with_one_optimizer,
+    with_two_optimizers,
+    with_calls_of_the_base_class,
+    with_closure,
     accumulate,
-    whose_steps_raise,
+    with_steps_that_raise,
 )
 
 
 class Turns:
-    """Notes at which step each of ``TURNS`` ends, and how often it was called."""
+    """A gate that notes the step at which each of ``TURNS`` ends, and counts its calls."""
 
     def __init__(self) -> None:
-        self.ends: list[int] = []
+        self.turn_ends: list[int] = []
         self.step = self.calls = 0
         self._turns = itertools.cycle(TURNS)
         self._steps_left = next(self._turns)
@@ -142,12 +142,12 @@ class Turns:
         self.calls += 1
         self._steps_left -= ended_steps
         if not self._steps_left:
-            self.ends.append(self.step)
+            self.turn_ends.append(self.step)
             self._steps_left = next(self._turns)
         return self._steps_left
 
 
-def turns_of(
+def record_turns(
     loop: Callable[[Iterator[torch.Tensor]], Iterator[None]],
     batches: Callable[[], Iterator[torch.Tensor]],
     monkeypatch: pytest.MonkeyPatch,
@@ -162,24 +162,26 @@ def turns_of(
         for step, _ in enumerate(loop(batches()), 1):
             turns.step = step
             if step % 17 == 0:
-                _ = session._hooks.recorder  # a save in another thread tells of all so far
+                _ = session._hooks.recorder  # a save in another thread flushes the events
     return turns
 
 
 @pytest.mark.parametrize("batches", [features, from_loader])
 @pytest.mark.parametrize("loop", LOOPS)
-def test_turns_end_at_the_same_step_as_with_a_call_for_each(
+def test_turns_end_at_the_same_step_as_with_one_call_per_step(
     loop: Callable[[Iterator[torch.Tensor]], Iterator[None]],
     batches: Callable[[], Iterator[torch.Tensor]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    batch_turns = turns_of(loop, batches, monkeypatch)
-    assert batch_turns.ends == turns_of(loop, batches, monkeypatch, batch_steps=1).ends
-    assert len(batch_turns.ends) >= 4
-    if loop is usual:
-        ends = itertools.accumulate(itertools.cycle(TURNS))
-        assert batch_turns.ends == [
-            end - 1 for end in itertools.islice(ends, len(batch_turns.ends))
+    batch_turns = record_turns(loop, batches, monkeypatch)
+    assert (
+        batch_turns.turn_ends == record_turns(loop, batches, monkeypatch, batch_steps=1).turn_ends
+    )
+    assert len(batch_turns.turn_ends) >= 4
+    if loop is with_one_optimizer:
+        turn_ends = itertools.accumulate(itertools.cycle(TURNS))
+        assert batch_turns.turn_ends == [
+            end - 1 for end in itertools.islice(turn_ends, len(batch_turns.turn_ends))
         ]
 
 
@@ -187,14 +189,14 @@ def test_a_gate_that_allows_many_iterations_is_called_rarely(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(f"{__name__}.TURNS", (10**6,))
-    assert turns_of(usual, from_loader, monkeypatch).calls < STEPS / 4
+    assert record_turns(with_one_optimizer, from_loader, monkeypatch).calls < STEPS / 4
 
 
 class Turn:
-    """Records where turns of ``length`` iterations end. Raises at the step ``raises``."""
+    """A gate that notes where turns of ``length`` iterations end; it raises at step ``raises``."""
 
     def __init__(self, length: int, raises: int = 0) -> None:
-        self.ends: list[int] = []
+        self.turn_ends: list[int] = []
         self.step = 0
         self._length = self._steps_left = length
         self._raises = raises
@@ -203,14 +205,14 @@ class Turn:
         assert torch._C._current_graph_task_id() == -1
         self._steps_left -= ended_steps
         if self._steps_left <= 0:
-            self.ends.append(self.step)
+            self.turn_ends.append(self.step)
             self._steps_left = self._length
             if self.step == self._raises:
                 raise TimeoutError
         return self._steps_left
 
 
-def ends(
+def turn_ends(
     loop: Iterator[None], monkeypatch: pytest.MonkeyPatch, length: int = 5, raises: int = 0
 ) -> list[int]:
     turn = Turn(length, raises)
@@ -223,7 +225,7 @@ def ends(
             try:
                 next(loop)
             except StopIteration:
-                return turn.ends
+                return turn.turn_ends
     raise AssertionError
 
 
@@ -231,10 +233,10 @@ def multiples(length: int, steps: int = STEPS) -> list[int]:
     return list(range(length, steps + 1, length))
 
 
-def in_steps(
+def loop_that_catches(
     before: Callable[[int], None], batches: Iterator[torch.Tensor] | None = None
 ) -> Iterator[None]:
-    """A loop that catches what is raised at the gate; ``before`` is called before each step."""
+    """Train, and catch what the gate raises; call ``before`` before each step."""
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for number, batch in enumerate(batches or features(), 1):
@@ -244,10 +246,10 @@ def in_steps(
         yield
 
 
-def test_the_limit_holds_after_a_handler_has_raised_at_the_gate(
+def test_the_turn_limit_holds_after_a_handler_raises_in_the_gate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert ends(in_steps(lambda _: None), monkeypatch, raises=25) == multiples(5)
+    assert turn_ends(loop_that_catches(lambda _: None), monkeypatch, raises=25) == multiples(5)
 
 
 class Generators:
@@ -260,14 +262,14 @@ class Generators:
 
 def test_a_sampler_may_yield_generators(monkeypatch: pytest.MonkeyPatch) -> None:
     loader: Any = DataLoader(TensorDataset(torch.ones(4, 4)), batch_sampler=Generators())  # type: ignore[arg-type]
-    loop = in_steps(lambda _: None, batches=(batch for (batch,) in loader))
-    assert ends(loop, monkeypatch) == multiples(5)
+    loop = loop_that_catches(lambda _: None, batches=(batch for (batch,) in loader))
+    assert turn_ends(loop, monkeypatch) == multiples(5)
 
 
-def test_a_measured_block_of_the_script_ends_no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_measured_by_the_script_ends_no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(number: int) -> None:
         if number == 22:
             with hops_profiler.profile():
                 pass
 
-    assert ends(in_steps(measure), monkeypatch) == multiples(5)
+    assert turn_ends(loop_that_catches(measure), monkeypatch) == multiples(5)

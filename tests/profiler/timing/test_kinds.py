@@ -1,4 +1,4 @@
-"""Loops that are easily miscounted: samples, steps and iterations match the loop."""
+"""Samples, steps and iterations are right for loops that are easily miscounted."""
 
 from __future__ import annotations
 
@@ -119,8 +119,9 @@ Runs = dict[str, tuple[list[str], dict[str, Any]]]
 
 @pytest.fixture(scope="module")
 def runs(shared_node: Node, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """Losses and report of each kind of loop. The first worker that needs them makes them, as they
-    take 20 s of processor time.
+    """Return the losses and report of each kind of loop.
+
+    They take 20 s of CPU time, so the first worker that needs them produces them for all.
     """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -159,7 +160,7 @@ def _losses_by_name(output: str) -> dict[tuple[str, int], list[str]]:
 
 
 @pytest.mark.parametrize("kind", BY_MODEL)
-def test_samples_are_those_that_lead_to_a_backward_pass(runs: Runs, kind: str) -> None:
+def test_samples_are_those_that_reach_a_backward_pass(runs: Runs, kind: str) -> None:
     losses, report = runs[kind]
     assert len(losses) == STEPS
     assert (report["iterations"], report["samples"]) == (STEPS, STEPS * BATCH)
@@ -169,7 +170,9 @@ def test_samples_are_those_that_lead_to_a_backward_pass(runs: Runs, kind: str) -
 
 
 @pytest.mark.parametrize(("kind", "batch"), SEVERAL_CALLS.items())
-def test_samples_of_calls_add_up_if_the_loss_shows_it(runs: Runs, kind: str, batch: int) -> None:
+def test_samples_of_several_calls_add_up_if_the_loss_shows_it(
+    runs: Runs, kind: str, batch: int
+) -> None:
     _, report = runs[kind]
     assert (report["samples"], report["samples_from"]) == (STEPS * batch, "input")
 
@@ -184,30 +187,30 @@ def test_samples_of_several_optimizers_add_up_if_they_differ(
     assert report["timed"]["samples"] == report["timed"]["iterations"] * batch
 
 
-def test_steps_of_learners_in_long_turns_are_all_iterations(runs: Runs) -> None:
+def test_steps_of_learners_with_long_turns_all_count_as_iterations(runs: Runs) -> None:
     losses, report = runs["learners_in_long_turns"]
     assert (report["iterations"], report["samples"]) == (len(losses), len(losses) * BATCH)
 
 
-def test_samples_are_unknown_if_a_step_follows_from_several_of_copies(runs: Runs) -> None:
+def test_samples_are_unknown_if_a_step_combines_steps_of_several_copies(runs: Runs) -> None:
     _, report = runs["copies_trained_within"]
     assert (report["samples"], report["samples_from"]) == (0, "")
 
 
-def test_episodes_are_counted_to_the_step(runs: Runs) -> None:
-    """Some are inspected; for all but the first ones, the loss shows the steps of the others."""
+def test_steps_of_episodes_are_counted_from_the_loss(runs: Runs) -> None:
+    """Only some are inspected; after the first ones, the loss shows the steps of the others."""
     losses, report = runs["episodes"]
     steps = sum(3 + step * step % 14 for step in range(len(losses)))
     assert report["samples"] == pytest.approx(steps, rel=0.02)
 
 
-def test_episodes_longer_than_the_inspected_ones_are_counted_by_their_passes(runs: Runs) -> None:
+def test_episodes_longer_than_any_inspected_one_are_counted_by_their_passes(runs: Runs) -> None:
     losses, report = runs["episodes_in_passes"]
     steps = sum(3 + step * step % 14 + step // 6 for step in range(len(losses)))
     assert report["samples"] == pytest.approx(steps, rel=0.05)
 
 
-def test_layers_show_the_batch_if_there_are_neither_modules_nor_an_optimizer(
+def test_layers_show_the_batch_if_neither_modules_nor_optimizers_do(
     runs: Runs,
 ) -> None:
     losses, report = runs["own_layers"]
@@ -215,28 +218,30 @@ def test_layers_show_the_batch_if_there_are_neither_modules_nor_an_optimizer(
 
 
 @pytest.mark.parametrize("kind", UNKNOWN)
-def test_samples_are_unknown_if_a_model_s_calls_do_not_show_them(runs: Runs, kind: str) -> None:
+def test_samples_are_unknown_if_the_calls_of_a_model_do_not_show_them(
+    runs: Runs, kind: str
+) -> None:
     losses, report = runs[kind]
     assert report["iterations"] == STEPS <= len(losses)
     assert (report["samples"], report["timed"]["samples"], report["samples_from"]) == (0, 0, "")
 
 
 @pytest.mark.parametrize(("kind", "iterations"), UNKNOWN_OF_SEVERAL_STEPS.items())
-def test_samples_are_unknown_if_iterations_do_not_show_which_steps_share_them(
+def test_samples_are_unknown_if_it_is_unclear_which_steps_share_them(
     runs: Runs, kind: str, iterations: int
 ) -> None:
     _, report = runs[kind]
     assert (report["iterations"], report["samples"], report["samples_from"]) == (iterations, 0, "")
 
 
-def test_iterations_that_read_the_batch_of_several_steps_are_timed(runs: Runs) -> None:
+def test_iterations_that_read_a_batch_for_several_steps_are_timed(runs: Runs) -> None:
     _, report = runs["segments_of_what_is_read"]
     assert (report["iterations"], report["samples"]) == (STEPS, STEPS * BATCH)
-    assert report["interrupted"] == 2  # until this is known to be usual
+    assert report["interrupted"] == 2  # the first ones, before the pattern is known
 
 
 @pytest.mark.long
-def test_the_comment_s_batch_decides_if_samples_are_unknown(shared_node: Node) -> None:
+def test_the_batch_of_the_comment_counts_if_samples_are_unknown(shared_node: Node) -> None:
     (report,) = shared_node.program(
         "counts", "as_many_points_of_two_kinds", HOPS_BATCH="11"
     ).reports
@@ -244,18 +249,18 @@ def test_the_comment_s_batch_decides_if_samples_are_unknown(shared_node: Node) -
 
 
 @pytest.mark.parametrize(("kind", "batch"), BY_LOADER.items())
-def test_a_batch_of_another_layout_is_counted_by_the_loader(
+def test_a_batch_of_another_layout_is_counted_by_its_loader(
     runs: Runs, kind: str, batch: int
 ) -> None:
-    """The model takes fewer rows than there are samples, or more."""
+    """The model gets more or fewer rows than there are samples."""
     _, report = runs[kind]
     assert report["samples"] == STEPS * batch
     assert report["samples_from"] == "batch"
 
 
-def test_steps_of_all_learner_threads_count(runs: Runs) -> None:
+def test_steps_of_all_learner_threads_are_counted(runs: Runs) -> None:
     _, report = runs["learners"]
-    # The last step of the other thread has no iteration behind it.
+    # No iteration follows the other thread's last step.
     assert 2 * STEPS - 1 <= report["iterations"] <= 2 * STEPS
     assert report["timed"]["samples"] == report["timed"]["iterations"] * BATCH
     assert report["timed"]["iterations"] >= 2 * (STEPS - WARMUP) - 2
@@ -268,7 +273,7 @@ def test_steps_of_learners_with_separate_batches_count_but_samples_are_unknown(r
     assert (report["samples"], report["samples_from"], report["planned"]) == (0, "", None)
 
 
-def test_a_single_step_has_the_speed_of_its_closure_s_passes(runs: Runs) -> None:
+def test_the_speed_of_a_single_step_comes_from_the_passes_of_its_closure(runs: Runs) -> None:
     losses, report = runs["lbfgs"]
     assert report["iterations"] == len(losses) > 40
     assert report["samples"] == report["iterations"] * BATCH
@@ -287,12 +292,12 @@ def test_an_evaluation_without_eval_is_not_timed(runs: Runs, kind: str, evaluati
 def test_rollouts_are_part_of_the_training(runs: Runs, kind: str) -> None:
     _, report = runs[kind]
     assert (report["iterations"], report["samples"]) == (3 * STEPS, 3 * STEPS * BATCH)
-    # The first may be taken for an evaluation if a loader is read, or iterations came before it.
+    # The first rollout may pass for an evaluation if a loader is read or iterations precede it.
     assert report["interrupted"] <= (kind != "rollouts_without_loader")
     assert report["timed"]["seconds"] > 0.5
 
 
-def test_self_play_is_part_of_the_training_in_evaluation_mode_and_with_new_optimizers(
+def test_self_play_is_training_even_in_evaluation_mode_or_with_new_optimizers(
     runs: Runs,
 ) -> None:
     _, report = runs["self_play"]
@@ -311,7 +316,7 @@ def test_time_is_unknown_if_acting_may_be_a_rollout_or_an_evaluation(runs: Runs,
 @pytest.mark.parametrize(
     ("kind", "rounds"), [("playing_with_a_graph", (5, 5)), ("frequent_acting", (13, 14))]
 )
-def test_acting_is_part_of_a_training_that_begins_with_it_or_acts_often(
+def test_acting_is_training_if_the_training_begins_with_it_or_acts_often(
     runs: Runs, kind: str, rounds: tuple[int, int]
 ) -> None:
     losses, report = runs[kind]
@@ -319,7 +324,7 @@ def test_acting_is_part_of_a_training_that_begins_with_it_or_acts_often(
     assert report["timed"]["seconds"] > 0.04 * rounds[0]
 
 
-def test_turns_of_another_optimizer_belong_to_the_iterations_of_the_first(runs: Runs) -> None:
+def test_steps_of_another_optimizer_belong_to_the_iterations_of_the_first(runs: Runs) -> None:
     _, report = runs["turns"]
     iterations = 4 * 12 + 1
     assert (report["iterations"], report["samples"]) == (iterations, iterations * BATCH)
@@ -327,6 +332,6 @@ def test_turns_of_another_optimizer_belong_to_the_iterations_of_the_first(runs: 
     assert report["timed"]["iterations"] >= iterations - WARMUP - 1
 
 
-def test_arguments_of_a_model_are_not_taken_for_a_list_of_images(runs: Runs) -> None:
+def test_arguments_of_a_model_are_not_mistaken_for_a_list_of_images(runs: Runs) -> None:
     _, report = runs["one_sequence_with_its_state"]
     assert (report["samples"], report["samples_from"]) == (STEPS, "input")

@@ -44,7 +44,7 @@ class Batches:
 
 
 class Trainer:
-    """Like transformers': recognized by its name and its state, which counts steps that ended."""
+    """Like that of transformers: recognized by its name and its state, which counts steps done."""
 
     __module__ = "transformers.trainer"
 
@@ -66,7 +66,7 @@ def planned_lengths(
     interval: int = 1,
     **variables: Any,
 ) -> list[float | None]:
-    """What is read at each call of `step`, or one of ``interval``, in a script of this source."""
+    """Return the lengths read at each ``interval``-th call of `step` in a script of this source."""
     script = tmp_path / "train.py"
     script.write_text(source)
     os.utime(script, (1.0, 1.0))
@@ -104,7 +104,9 @@ EPOCHS = {
 
 @pytest.mark.parametrize("loop", EPOCHS.values(), ids=EPOCHS)
 @pytest.mark.parametrize("placement", ["script", "function"])
-def test_epochs_times_the_loaders_length(tmp_path: Path, loop: str, placement: str) -> None:
+def test_length_is_epochs_times_batches_of_the_loader(
+    tmp_path: Path, loop: str, placement: str
+) -> None:
     args = argparse.Namespace(epochs=3, train=SimpleNamespace(epochs=3))
     source = f"{loop}\n    for number, batch in enumerate(loader):\n        step()\n"
     if placement == "function":
@@ -121,7 +123,7 @@ def test_epochs_times_the_loaders_length(tmp_path: Path, loop: str, placement: s
     assert planned_lengths(tmp_path, source, **variables) == [30.0] * 30
 
 
-def test_an_epoch_in_a_function_of_its_own(tmp_path: Path) -> None:
+def test_an_epoch_may_be_a_separate_function(tmp_path: Path) -> None:
     source = """
 def train(batches):
     for batch in batches:
@@ -137,12 +139,12 @@ for epoch in range(4):
     assert planned_lengths(tmp_path, source) == [40.0] * 40
 
 
-def test_a_resumed_training_has_less_left(tmp_path: Path) -> None:
+def test_a_resumed_training_has_fewer_remaining_iterations(tmp_path: Path) -> None:
     source = "for epoch in range(start, 5):\n    for batch in loader:\n        step()\n"
     assert planned_lengths(tmp_path, source, start=3) == [20.0] * 20
 
 
-def test_accumulation_takes_several_batches_for_an_iteration(tmp_path: Path) -> None:
+def test_an_iteration_with_accumulation_takes_several_batches(tmp_path: Path) -> None:
     source = """
 for epoch in range(3):
     for number, batch in enumerate(loader, 1):
@@ -152,13 +154,13 @@ for epoch in range(3):
     assert planned_lengths(tmp_path, source, step_count=5.0) == [6.0] * 6
 
 
-def test_steps_without_a_loader(tmp_path: Path) -> None:
+def test_a_loop_may_step_without_a_loader(tmp_path: Path) -> None:
     source = "for update in range(4):\n    for minibatch in range(0, 64, 8):\n        step()\n"
     assert planned_lengths(tmp_path, source) == [None, *[32.0] * 31]
 
 
-def test_passes_that_only_fill_a_buffer_are_no_iterations(tmp_path: Path) -> None:
-    """Successive looks show how many passes an iteration takes."""
+def test_passes_that_only_fill_a_buffer_are_not_iterations(tmp_path: Path) -> None:
+    """Successive readings show how many passes an iteration takes."""
     source = (
         "for number in range(400):\n    if number >= 30 and number % 10 == 0:\n        step()\n"
     )
@@ -167,7 +169,7 @@ def test_passes_that_only_fill_a_buffer_are_no_iterations(tmp_path: Path) -> Non
     assert results[2:] == pytest.approx([37.0] * 35, abs=1.0)
 
 
-def test_a_number_that_steadily_grows_ends_the_training(tmp_path: Path) -> None:
+def test_a_steadily_growing_counter_limits_the_training(tmp_path: Path) -> None:
     source = """
 done = 0
 while True:
@@ -181,12 +183,12 @@ while True:
     assert results[2:] == pytest.approx([50.0] * 48)
 
 
-def test_a_while_that_counts_samples(tmp_path: Path) -> None:
+def test_a_while_loop_may_count_samples(tmp_path: Path) -> None:
     source = "seen = 0\nwhile seen < 6400:\n    step()\n    seen += 64\n"
     assert planned_lengths(tmp_path, source)[3:] == pytest.approx([101.0] * 97)
 
 
-def test_patience_is_no_length(tmp_path: Path) -> None:
+def test_patience_is_not_a_length(tmp_path: Path) -> None:
     source = """
 bad = 0
 for epoch in range(6):
@@ -211,7 +213,7 @@ for epoch in range(6):
         "exec('for epoch in range(3):\\n    step()')\n",
     ],
 )
-def test_a_length_that_cannot_be_read_is_not_guessed(tmp_path: Path, source: str) -> None:
+def test_an_unreadable_length_is_not_guessed(tmp_path: Path, source: str) -> None:
     turns = iter([True, False])
     results = planned_lengths(
         tmp_path, source, running=lambda: next(turns), folds=lambda: [1], secret=lambda: 3
@@ -229,11 +231,11 @@ def test_a_length_that_cannot_be_read_is_not_guessed(tmp_path: Path, source: str
     ],
 )
 def test_an_endless_loop_has_no_length(tmp_path: Path, source: str) -> None:
-    """hopsd would refuse the report."""
+    """hopsd would reject a report with an infinite length."""
     assert set(planned_lengths(tmp_path, source, most=math.inf)) == {None}
 
 
-def test_a_script_changed_since_the_start_is_not_read(tmp_path: Path) -> None:
+def test_a_script_changed_after_its_start_is_not_read(tmp_path: Path) -> None:
     source = """
 import os
 os.utime(__file__)
@@ -251,7 +253,7 @@ for epoch in range(3):
     ],
     ids=["comments left of the function", "within a case"],
 )
-def test_every_loop_counts(tmp_path: Path, epoch: str) -> None:
+def test_every_enclosing_loop_counts(tmp_path: Path, epoch: str) -> None:
     source = f"{epoch}\nfor number in range(3):\n    epoch()\n"
     assert planned_lengths(tmp_path, source) == [30.0] * 30
 
@@ -263,7 +265,7 @@ def test_every_loop_counts(tmp_path: Path, epoch: str) -> None:
         "list(map(step, loader))",
     ],
 )
-def test_a_pass_that_no_loop_shows_takes_as_many_iterations_as_before(
+def test_a_pass_without_a_visible_loop_takes_as_many_iterations_as_the_previous_one(
     tmp_path: Path, epoch: str
 ) -> None:
     source = f"""
@@ -299,7 +301,7 @@ def test_a_script_from_a_pipe_is_not_read_again(tmp_path: Path) -> None:
     assert results == [None] * 3
 
 
-def test_a_loop_that_starts_ranks_does_not_count_as_theirs(tmp_path: Path) -> None:
+def test_a_loop_that_starts_ranks_does_not_count_for_the_ranks(tmp_path: Path) -> None:
     """A forked rank has the frames of its parent, which starts the ranks in a loop."""
     source = """
 def rank():
@@ -329,12 +331,12 @@ for number in range(4):
     assert ends == ["done"] * 4
 
 
-def test_a_script_of_any_length_is_bounded(tmp_path: Path) -> None:
+def test_analysis_of_a_long_script_is_bounded(tmp_path: Path) -> None:
     source = "\n" * MAX_LINES + "for epoch in range(3):\n    step()\n"
     assert planned_lengths(tmp_path, source) == [None] * 3
 
 
-def test_a_trainer_knows(tmp_path: Path) -> None:
+def test_a_trainer_knows_its_length(tmp_path: Path) -> None:
     source = "trainer.train(step)\n"
     assert planned_lengths(tmp_path, source, trainer=Trainer()) == [300.0] * 5
 
@@ -351,13 +353,13 @@ for fold in range(3):
     assert results[-1] == 10 + 300
 
 
-def test_a_trainer_within_a_loop_of_unknown_length_has_none(tmp_path: Path) -> None:
+def test_a_trainer_in_a_loop_of_unknown_length_has_no_length(tmp_path: Path) -> None:
     source = "for rate in rates():\n    trainer.train(step)\n"
     assert planned_lengths(tmp_path, source, trainer=Trainer(), rates=lambda: [0.1]) == [None] * 5
 
 
 class AttributeObject:
-    """Has attributes of several kinds; ``asked`` lists those that were computed."""
+    """Has attributes of several kinds; ``asked`` lists the computed ones."""
 
     __slots__ = ("__dict__", "asked", "slot")
     of_class = 3
@@ -394,7 +396,7 @@ class ComputedDict(dict[str, int]):
 
 
 class ResolvedConfig:
-    """Like dictionaries of OmegaConf and `ml_collections`, which look attributes up inside."""
+    """Like dictionaries of OmegaConf and `ml_collections`, which look up attributes inside."""
 
     def __init__(self, place: str, item: object) -> None:
         self.__dict__[place] = {"epochs": item}
@@ -420,10 +422,10 @@ class ResolvedConfig:
         ("collected.epochs", 3.0),
     ],
 )
-def test_no_property_of_the_program_is_computed(
+def test_no_property_of_the_program_is_evaluated(
     tmp_path: Path, read: str, expected_length: float | None
 ) -> None:
-    """The loop itself goes over another range, so that it computes nothing either."""
+    """The loop itself iterates over another range, so it evaluates none either."""
     stored_object = AttributeObject()
     loop = ast.parse(f"for epoch in range({read}): pass").body[0]
     assert isinstance(loop, ast.For)
@@ -441,8 +443,8 @@ def test_no_property_of_the_program_is_computed(
     assert stored_object.asked == []
 
 
-def test_parsed_functions_are_not_kept(tmp_path: Path) -> None:
-    """Only loops are kept: the statements around them would take megabytes."""
+def test_only_loops_of_parsed_functions_are_kept(tmp_path: Path) -> None:
+    """The statements around them would take megabytes."""
     source = "x = 1\n" * 500 + "for epoch in range(3):\n    step()\n" + "    x = 2\n" * 500
     script = tmp_path / "train.py"
     script.write_text(source)
@@ -453,8 +455,8 @@ def test_parsed_functions_are_not_kept(tmp_path: Path) -> None:
     assert len(pickle.dumps(results)) < 2000
 
 
-def test_a_functions_variables_are_not_kept(tmp_path: Path) -> None:
-    """Before Python 3.13 the frame would keep a copy, and with it the step's tensors."""
+def test_local_variables_of_functions_are_not_kept(tmp_path: Path) -> None:
+    """Before Python 3.13, the frame would keep a copy and thereby the tensors of the step."""
     source = """
 import weakref
 
@@ -491,7 +493,7 @@ main()
     assert namespace == {"rate": 0.1}
 
 
-def test_variables_that_another_function_keeps_are_not_emptied(tmp_path: Path) -> None:
+def test_variables_kept_by_another_function_are_not_cleared(tmp_path: Path) -> None:
     source = """
 import inspect
 
@@ -516,10 +518,10 @@ class PreemptedError(Exception):
 
 
 @pytest.mark.parametrize("target", [(ast, "parse"), (_Names, "range"), (_Names, "number")])
-def test_what_a_handler_raises_during_a_look_ends_the_program(
+def test_an_exception_raised_by_a_handler_during_a_reading_ends_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: tuple[object, str]
 ) -> None:
-    """It went on as if nobody had told it to stop."""
+    """Regression: the program ignored the request to stop."""
 
     def handler(_: int, __: object) -> None:
         raise PreemptedError
@@ -538,8 +540,8 @@ def test_what_a_handler_raises_during_a_look_ends_the_program(
         signal.signal(signal.SIGUSR1, handler_before)
 
 
-def test_an_elastic_loader_knows(tmp_path: Path) -> None:
-    """It does not matter how many steps earlier runs did on other numbers of ranks."""
+def test_an_elastic_loader_knows_its_length(tmp_path: Path) -> None:
+    """Steps that earlier runs took on other numbers of ranks do not matter."""
     elastic = pytest.importorskip("hops_profiler.data.elastic")
     loader = elastic.ElasticLoader(range(10), global_batch=4, epochs=3, rank=0, world_size=1)
     loader.load_state_dict({**loader.state_dict(), "offset": 2, "step": 2})

@@ -38,7 +38,7 @@ def measure(train: Callable[[], object]) -> dict[str, Any]:
 
 
 def counts(summary: dict[str, Any]) -> tuple[int, float, int, float]:
-    """Iterations and samples, in all and timed."""
+    """Return iterations and samples: total, then timed ones."""
     timed_part = summary["timed"]
     return (
         summary["iterations"],
@@ -72,7 +72,7 @@ class Loop:
         self.model.train()
 
 
-def test_several_loaders_for_a_step() -> None:
+def test_a_step_may_read_several_loaders() -> None:
     """Domain generalization: one batch from each domain, all in one pass."""
     loop = Loop()
     loaders = [DataLoader(rows(320), batch_size=size) for size in (8, 8, 16)]
@@ -133,7 +133,7 @@ def test_a_validation_before_training_is_not_counted() -> None:
     assert counts(summary) == (10, 80, 7, 56)
 
 
-def test_data_read_once_before_the_loop() -> None:
+def test_data_read_before_the_loop_is_counted() -> None:
     loop = Loop()
     (features, _) = next(iter(DataLoader(rows(100), batch_size=100)))
 
@@ -150,7 +150,7 @@ def test_data_read_once_before_the_loop() -> None:
     assert counts(measure(cut_and_train))[:2] == (20, 80)
 
 
-def test_the_passes_of_a_closure_are_over_the_same_samples() -> None:
+def test_passes_of_a_closure_use_the_same_samples() -> None:
     model = nn.Linear(FEATURES, 1)
     features = torch.randn(32, FEATURES)
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=6)
@@ -169,7 +169,7 @@ def test_the_passes_of_a_closure_are_over_the_same_samples() -> None:
 
 
 def test_neither_rollouts_nor_passes_of_other_networks_add_samples() -> None:
-    """As in SAC: a critic and an actor step in turns on one batch from a buffer."""
+    """As in SAC, a critic and an actor step alternately on one batch from a buffer."""
     critic, actor = Loop(), Loop()
 
     def train() -> None:
@@ -185,8 +185,8 @@ def test_neither_rollouts_nor_passes_of_other_networks_add_samples() -> None:
     assert summary["timed"]["samples"] == summary["timed"]["iterations"] * 64
 
 
-def test_the_steps_of_an_episode_add_up() -> None:
-    """As in REINFORCE: one backward pass over a graph that a call for each step has built."""
+def test_steps_of_an_episode_add_up() -> None:
+    """As in REINFORCE, one backward pass covers a graph built by one call per step."""
     loop = Loop()
 
     def train() -> None:
@@ -199,8 +199,8 @@ def test_the_steps_of_an_episode_add_up() -> None:
     assert counts(measure(train))[:2] == (10, 250)
 
 
-def test_layers_that_train_themselves_count_each_step_once() -> None:
-    """Forward-forward: a layer takes many steps by itself, then the next one does."""
+def test_layers_with_their_own_optimizers_count_each_step_once() -> None:
+    """As in forward-forward, each layer takes many steps before the next one begins."""
     layers = [nn.Linear(FEATURES, FEATURES) for _ in range(3)]
 
     def train() -> None:
@@ -218,7 +218,7 @@ def test_layers_that_train_themselves_count_each_step_once() -> None:
     assert samples == 50 * iterations
 
 
-def test_a_step_that_calls_the_one_above_counts_once() -> None:
+def test_a_step_that_calls_its_base_class_counts_once() -> None:
     class Twice(torch.optim.SGD):
         def step(self, closure: Any = None) -> Any:
             return super().step(closure)
@@ -235,8 +235,8 @@ def test_a_step_that_calls_the_one_above_counts_once() -> None:
     assert counts(measure(train)) == (20, 160, 17, 136)
 
 
-def test_a_step_for_each_group_of_parameters_is_one_iteration() -> None:
-    """As DeepSpeed's: the same optimizer steps once for each group, after one pass."""
+def test_one_step_per_parameter_group_is_one_iteration() -> None:
+    """As in DeepSpeed, the same optimizer steps once per group after one pass."""
     loop = Loop()
 
     def train() -> None:
@@ -247,7 +247,7 @@ def test_a_step_for_each_group_of_parameters_is_one_iteration() -> None:
     assert counts(measure(train)) == (20, 160, 17, 136)
 
 
-def test_an_accumulation_of_many_passes_is_not_taken_for_training_without_steps() -> None:
+def test_an_accumulation_of_many_passes_is_not_mistaken_for_training_without_steps() -> None:
     loop = Loop()
 
     def train() -> None:
@@ -264,7 +264,7 @@ def test_an_accumulation_of_many_passes_is_not_taken_for_training_without_steps(
     assert timed_samples == timed_iterations * 40 * 8
 
 
-def test_steps_that_no_hook_sees_are_counted_by_passes() -> None:
+def test_steps_that_no_hook_sees_are_counted_from_passes() -> None:
     model = nn.Linear(FEATURES, 1)
 
     def train() -> None:
@@ -277,12 +277,13 @@ def test_steps_that_no_hook_sees_are_counted_by_passes() -> None:
 
     iterations, samples, timed_iterations, timed_samples = counts(measure(train))
     assert (iterations, samples) == (50, 400)
-    # On a busy machine the updates, which build no graph, can take long enough for an evaluation.
+    # On a busy machine, the updates, which build no graph, may be slow enough to pass for an
+    # evaluation.
     assert 9 <= timed_iterations <= 18
     assert timed_samples == 8 * timed_iterations
 
 
-def test_a_gradient_cleared_through_its_data_is_not_kept() -> None:
+def test_a_gradient_cleared_through_data_is_not_kept() -> None:
     kept_gradient = KeptGradient()
     weights = nn.Parameter(torch.ones(FEATURES))
     kept = []
@@ -297,7 +298,7 @@ def test_a_gradient_cleared_through_its_data_is_not_kept() -> None:
 
 
 def test_a_gradient_that_no_pass_changes_is_not_kept() -> None:
-    """It is that of another model, which is trained no more."""
+    """It belongs to another model, which is no longer trained."""
     kept_gradient, kept = KeptGradient(), []
     weights = [nn.Parameter(torch.ones(FEATURES)) for _ in range(2)]
     for step in range(6):
@@ -310,8 +311,8 @@ def test_a_gradient_that_no_pass_changes_is_not_kept() -> None:
     assert kept == [False, True, True, False, False, False]
 
 
-def test_a_loader_knows_how_many_samples_it_read() -> None:
-    """Collation does not matter: here, the batch axis is the second one."""
+def test_a_loader_knows_the_number_of_samples_it_read() -> None:
+    """The collation does not matter: here, it makes the batch axis the second one."""
 
     def transpose(parts: Any) -> torch.Tensor:
         return torch.stack([features for features, _ in parts], 1)
@@ -325,7 +326,7 @@ def test_a_loader_knows_how_many_samples_it_read() -> None:
     assert measure(train)["samples"] == 90
 
 
-def test_a_layer_states_that_the_second_axis_is_the_batch_s() -> None:
+def test_a_layer_shows_that_the_second_axis_is_the_batch() -> None:
     class Words(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -347,7 +348,7 @@ def test_a_layer_states_that_the_second_axis_is_the_batch_s() -> None:
     assert measure(train)["samples"] == 200
 
 
-def test_a_loss_over_all_words_of_all_texts() -> None:
+def test_a_loss_may_cover_all_words_of_all_texts() -> None:
     model = nn.Sequential(nn.Embedding(10, 8), nn.Linear(8, 10))
     loss = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -362,8 +363,8 @@ def test_a_loss_over_all_words_of_all_texts() -> None:
     assert measure(train)["samples"] == 200
 
 
-def test_models_that_are_called_in_their_own_way() -> None:
-    """Like GPyTorch's, whose constraints on parameters are modules, too."""
+def test_models_may_be_called_in_an_unusual_way() -> None:
+    """As in GPyTorch, where constraints on parameters are modules, too."""
 
     class Process(nn.Module):
         def __init__(self) -> None:
@@ -389,7 +390,7 @@ def test_models_that_are_called_in_their_own_way() -> None:
     assert Process.__call__ is call
 
 
-def test_a_sampler_that_refuses_its_length_is_measured() -> None:
+def test_a_sampler_without_a_length_is_measured() -> None:
     class Endless(Sampler[list[int]]):
         def __iter__(self) -> Iterator[list[int]]:
             for position in range(10):
@@ -408,7 +409,7 @@ def test_a_sampler_that_refuses_its_length_is_measured() -> None:
     assert counts(measure(train))[:2] == (10, 80)
 
 
-def test_a_dataset_that_yields_batches() -> None:
+def test_a_dataset_may_yield_batches() -> None:
     class Batches(IterableDataset[dict[str, Any]]):
         def __iter__(self) -> Iterator[dict[str, Any]]:
             for _ in range(10):
@@ -441,13 +442,13 @@ def test_a_dataset_that_yields_batches() -> None:
         ("text", 0),
     ],
 )
-def test_samples_of_a_batch(batch: Any, samples: int) -> None:
+def test_samples_of_a_batch_are_counted_by_its_type(batch: Any, samples: int) -> None:
     assert samples_of(batch) == samples
 
 
 @pytest.mark.parametrize("minibatches", [2, 4, 8, 16])
 def test_inspections_cover_all_minibatches_of_a_rollout(minibatches: int) -> None:
-    """Else a shorter minibatch at the end of each would be seen too often, or never."""
+    """Otherwise, a rollout's shorter last minibatch would be inspected too often or never."""
     for share in range(1, 200):
         recorder = Recorder()
         recorder.sample_counter.varies = True
@@ -457,11 +458,11 @@ def test_inspections_cover_all_minibatches_of_a_rollout(minibatches: int) -> Non
         assert math.gcd(interval, minibatches) == 1
 
 
-def test_dictionaries_given_to_a_model_are_parts_of_its_input() -> None:
+def test_dictionaries_passed_to_a_model_are_part_of_its_input() -> None:
     frames = {"frame": torch.zeros(5, 8, 6), "reward": torch.zeros(5, 8)}
     assert samples_given([frames]) == samples_given([frames, frames]) == 5
     assert samples_of({"student": frames, "teacher": frames}) == 5
-    assert samples_of([frames, frames]) == 2  # a list of samples, as detectors get it
+    assert samples_of([frames, frames]) == 2  # a list of samples, as for detectors
 
 
 @pytest.fixture
@@ -475,7 +476,7 @@ def nothing_compiled() -> Iterator[None]:
 @pytest.mark.usefixtures("nothing_compiled")
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("kind", ["model", "function", "in place"])
-def test_compiled_models_are_seen_without_a_loader(kind: str) -> None:
+def test_compiled_models_are_observed_without_a_loader(kind: str) -> None:
     loop = Loop()
 
     def train() -> None:
@@ -498,7 +499,7 @@ def test_compiled_models_are_seen_without_a_loader(kind: str) -> None:
 @pytest.mark.usefixtures("nothing_compiled")
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("kind", ["model", "in place"])
-def test_a_model_compiled_after_some_training_is_not_compiled_again(kind: str) -> None:
+def test_a_model_compiled_during_training_is_not_compiled_again(kind: str) -> None:
     loop = Loop()
 
     def train() -> None:
@@ -530,8 +531,8 @@ def test_hooked_functions_can_be_pickled() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 3, 5, 7])
-def test_modules_are_called_as_before_after_an_inspection(steps: int) -> None:
-    """Also if the measured block ends during an inspection."""
+def test_modules_are_called_as_before_when_an_inspection_ends(steps: int) -> None:
+    """This also holds if the measured block ends during an inspection."""
     call_before = nn.Module.__call__
     loop = Loop()
     measure(lambda: [loop.step(torch.randn(2, FEATURES)) for _ in range(steps)])
@@ -539,10 +540,10 @@ def test_modules_are_called_as_before_after_an_inspection(steps: int) -> None:
 
 
 @pytest.mark.parametrize("loader", [True, False])
-def test_events_processed_together_give_the_same_result(
+def test_processing_events_in_batches_gives_the_same_result(
     loader: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of short iterations, among them evaluations, accumulations and a late second optimizer."""
+    """Iterations are short, with evaluations, accumulations and a late second optimizer."""
     now = 0.0
     for module in (hooks, graphless):
         monkeypatch.setattr(module, "perf_counter", lambda: now)
@@ -578,12 +579,12 @@ def test_events_processed_together_give_the_same_result(
 
 
 @pytest.mark.parametrize("slow_milliseconds", [0, 1])
-def test_a_block_without_a_graph_that_is_slow_once_is_not_an_evaluation(
+def test_one_slow_block_without_a_graph_is_not_an_evaluation(
     monkeypatch: pytest.MonkeyPatch, slow_milliseconds: int
 ) -> None:
-    """Clipping of gradients, while another process has the processor; in each step or the others'.
+    """Clipping of gradients is slow if another process takes the CPU, in each step or only once.
 
-    Found by an accumulating loop on a busy machine, which had an evaluation too many.
+    Regression: an accumulating loop on a busy machine got an additional evaluation.
     """
     now = 1.0
     for module in (hooks, graphless):
@@ -604,8 +605,8 @@ def test_a_block_without_a_graph_that_is_slow_once_is_not_an_evaluation(
     assert (report["iterations"], report["interrupted"]) == (40, 0)
 
 
-def test_another_thread_may_ask_for_the_counts_at_any_time() -> None:
-    """Like a thread that saves checkpoints in the background. The order of events is kept."""
+def test_another_thread_may_request_the_counts_at_any_time() -> None:
+    """As a thread that saves checkpoints in the background does. Events stay in order."""
     request, end, report = threading.Event(), threading.Event(), []
 
     def slow(*_: object) -> None:
@@ -633,7 +634,7 @@ class PreemptedError(Exception):
 
 
 def test_a_handler_may_raise_anywhere_during_a_flush() -> None:
-    """It raises before any instruction, as in Python 3.9; later events are still processed."""
+    """It may raise before any instruction, as in Python 3.9; later events are still processed."""
     signals, report, number = True, [], 0
 
     def handler(frame: Any, event: str, _: object) -> Any:
@@ -673,8 +674,8 @@ def test_a_handler_may_raise_anywhere_during_a_flush() -> None:
     assert number > 20
 
 
-def test_an_exception_of_a_handler_during_a_flush_reaches_the_program() -> None:
-    """It reaches the loop from any hook, and later iterations are measured."""
+def test_an_exception_raised_by_a_handler_during_a_flush_reaches_the_program() -> None:
+    """The exception reaches the loop from any hook, and later iterations are measured."""
 
     def handler(*_: object) -> None:
         raise PreemptedError
@@ -716,13 +717,13 @@ def test_an_exception_of_a_handler_during_a_flush_reaches_the_program() -> None:
     assert (report["failure"], report["iterations"]) == ("", 4)
 
 
-def test_a_block_begins_once_another_thread_has_flushed_earlier_events(
+def test_a_block_begins_after_another_thread_has_flushed_earlier_events(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begins, report = threading.Event(), []
 
     class WatchedLock:
-        """A lock that says when somebody wants it."""
+        """A lock that signals when a thread waits for it."""
 
         def __init__(self) -> None:
             self.lock = threading.RLock()
@@ -760,8 +761,8 @@ def test_a_block_begins_once_another_thread_has_flushed_earlier_events(
     assert report == [1, 2]
 
 
-def test_events_between_steps_are_bounded() -> None:
-    """A server that calls ``eval()`` before each inference request."""
+def test_events_between_steps_use_bounded_memory() -> None:
+    """The program is a server that calls ``eval()`` before each inference request."""
     model = nn.Linear(1, 1)
     with hops_profiler.profile() as session:
         for _ in range(2 * events.MAX_EVENTS):
@@ -769,7 +770,7 @@ def test_events_between_steps_are_bounded() -> None:
         assert len(session._hooks._queue.events) <= events.MAX_EVENTS + 2
 
 
-def test_a_handler_that_saves_during_a_flush_does_not_wait_for_it() -> None:
+def test_a_handler_that_saves_during_a_flush_does_not_wait_for_the_flush() -> None:
     report: list[str] = []
 
     def save(*_: object) -> None:
@@ -783,7 +784,7 @@ def test_a_handler_that_saves_during_a_flush_does_not_wait_for_it() -> None:
     assert report == ["first", "second"]
 
 
-def test_after_a_failure_nothing_is_kept_and_the_first_one_is_reported(
+def test_after_a_failure_no_events_are_kept_and_the_first_error_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: object) -> None:
@@ -798,7 +799,7 @@ def test_after_a_failure_nothing_is_kept_and_the_first_one_is_reported(
 
 
 class Refuses(torch.optim.SGD):
-    """Raises at every third step; other steps are those of its base class."""
+    """Raises at every third step; takes the other steps like its base class."""
 
     steps = 0
 
@@ -810,8 +811,8 @@ class Refuses(torch.optim.SGD):
 
 
 @pytest.mark.parametrize("loads", [True, False])
-def test_a_step_that_raises_is_over(loads: bool) -> None:
-    """Its phase ends at once, not at the end of the training or after eight such steps."""
+def test_a_step_that_raises_ends_its_phase(loads: bool) -> None:
+    """It ends immediately, not at the end of the training or after eight such steps."""
     model = nn.Linear(FEATURES, 1)
     optimizer = Refuses(model.parameters(), lr=0.01)
     rows = [torch.ones(FEATURES)] * 12

@@ -1,4 +1,4 @@
-"""The last report says whether the process ended because a GPU's memory was too small."""
+"""The last report says whether the process ended because GPU memory ran out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROGRAM = Path(__file__).parents[1] / "programs" / "memory.py"
         ("0", "caught", []),
     ],
 )
-def test_an_uncaught_error(
+def test_an_uncaught_error_is_reported(
     node: Node, iteration: str, way: str, expected_reports: list[tuple[int, bool]]
 ) -> None:
     result = node.run(PROGRAM, iteration, way)
@@ -35,7 +35,7 @@ def test_an_uncaught_error(
 
 
 @pytest.mark.long
-def test_in_a_process_that_pytorch_started(node: Node) -> None:
+def test_an_error_in_a_process_started_by_pytorch_is_reported(node: Node) -> None:
     """Only the parent process sees the error, as text."""
     program = node.folder / "spawned.py"
     program.write_text(

@@ -1,4 +1,4 @@
-"""Unchanged trainings of every kind have the same losses to the last bit, and a correct report."""
+"""Unchanged trainings of every kind keep bitwise equal losses and get a correct report."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def check_report(report: dict[str, Any]) -> None:
         ("workers", "fork", 40, 640, 8836),
         ("workers", "spawn", 40, 640, 8836),
         ("accumulate", "", 40, 2560, 8836),
-        # The step that overflowed is none; its batch was read all the same.
+        # The step that overflowed does not count, but its batch was read.
         pytest.param(
             *("mixed_precision", "", 39, 640, 8836),
             marks=pytest.mark.skipif(OLD, reason="no GradScaler for a CPU before PyTorch 2.3"),
         ),
-        # Iterations are the critic's steps, which all count; both networks' parameters do.
+        # Iterations are the critic's steps; the parameters of both networks count.
         ("gan", "", 40, 640, 4513),
         ("in_backward", "", 40, 640, 8836),
-        # Compiled steps cannot be heard: after 32 backward passes these lead.
+        # Compiled steps cannot be observed: after 32 backward passes, passes count instead.
         ("compiled", "", 40, 640, 0),
         ("compiled_step", "", 9, 640, 0) if OLD else ("compiled_step", "", 39, 624, 0),
         ("inference", "", 39, 624, 0),
@@ -58,7 +58,7 @@ def check_report(report: dict[str, Any]) -> None:
         pytest.param("lightning_loop", "", 40, 640, 8836, marks=needs("lightning")),
     ],
 )
-def test_losses_are_bitwise_equal_and_counts_exact(
+def test_losses_are_bitwise_equal_and_counts_are_exact(
     node: Node, program: str, argument: str, iterations: int, samples: int, params: int
 ) -> None:
     alone = node.program(program, *filter(None, [argument]), profiler=False)
@@ -79,7 +79,7 @@ def test_losses_are_bitwise_equal_and_counts_exact(
 
 
 @pytest.mark.long
-def test_the_time_of_an_evaluation_is_not_part_of_an_iteration(node: Node) -> None:
+def test_evaluation_time_is_excluded_from_iterations(node: Node) -> None:
     """An evaluation follows every ten steps; no step follows the last one."""
     (report,) = node.program("accumulate").reports
     assert report["interrupted"] == 3
@@ -91,7 +91,7 @@ def test_the_time_of_an_evaluation_is_not_part_of_an_iteration(node: Node) -> No
 
 @pytest.mark.long
 def test_phases_agree_with_clocks_in_the_loop(node: Node) -> None:
-    """Within 5 %. Six tries, as a process may lose the CPU between two clocks on a busy machine."""
+    """They agree within 5 %. Six tries, as a process may lose the CPU between two readings."""
     worst: dict[str, float] = {}
     for _ in range(6):
         result = node.program("instrumented")
@@ -107,7 +107,7 @@ def test_phases_agree_with_clocks_in_the_loop(node: Node) -> None:
 
 
 @pytest.mark.long
-def test_each_rank_reports_and_the_faster_one_shows_its_wait(node: Node) -> None:
+def test_each_rank_reports_and_the_faster_one_reports_its_wait(node: Node) -> None:
     """Rank 1 is 40 ms late in every second iteration; on a busy machine, either rank may be."""
     session = []
     for _ in range(3):
@@ -129,7 +129,7 @@ def test_each_rank_reports_and_the_faster_one_shows_its_wait(node: Node) -> None
 
 
 @pytest.mark.long
-def test_two_consecutive_programs_of_a_job_both_count(node: Node) -> None:
+def test_two_consecutive_programs_of_a_job_are_both_counted(node: Node) -> None:
     first = node.program("plain").reports
     second = node.program("plain", HOPS_RESTART_COUNT="1").reports
     assert [r["run"] for r in first + second] == [0, 1]
@@ -137,8 +137,8 @@ def test_two_consecutive_programs_of_a_job_both_count(node: Node) -> None:
 
 
 @pytest.mark.long
-def test_without_a_data_loader_the_model_s_input_shows_the_batch(node: Node) -> None:
-    """Each step has two passes, as in loops that cut their batches from one long text."""
+def test_without_a_data_loader_the_batch_comes_from_the_input_of_the_model(node: Node) -> None:
+    """Each step has two passes; loops that slice batches from one long text look like this."""
     code = """
 import torch
 model = torch.nn.Linear(4, 1)
@@ -178,7 +178,7 @@ for iteration in range(20):
 
 
 @pytest.mark.long
-def test_a_save_at_the_end_of_a_program_ends_with_it(node: Node) -> None:
+def test_a_save_at_the_end_of_a_program_ends_when_the_program_ends(node: Node) -> None:
     code = """
 import io, torch
 w = torch.ones(4, requires_grad=True)
@@ -223,7 +223,7 @@ with open("last.pt", "rb") as file:
 
 
 @pytest.mark.long
-def test_a_save_of_several_files_is_reported_while_it_lasts(node: Node) -> None:
+def test_a_save_of_several_files_is_reported_while_it_is_written(node: Node) -> None:
     code = """
 import glob, json, os, time, torch
 def seen():
@@ -246,7 +246,7 @@ seen()
 
 
 @pytest.mark.long
-def test_the_comment_s_batch_counts_if_none_is_seen(node: Node) -> None:
+def test_the_batch_of_the_comment_counts_if_none_is_observed(node: Node) -> None:
     code = """
 import torch
 w = torch.ones(4, requires_grad=True)
@@ -261,8 +261,8 @@ for _ in range(20):
 
 
 @pytest.mark.long
-def test_overhead_and_memory_of_many_iterations(node: Node) -> None:
-    """Under 0.5 % of 20 ms, and no growth over 100,000 iterations of the smallest model."""
+def test_overhead_and_memory_of_many_iterations_are_bounded(node: Node) -> None:
+    """Overhead is under 0.5 % of 20 ms; memory does not grow in 100,000 iterations."""
     profile = json.loads(node.program("long", "100000").out)
     alone = json.loads(node.program("long", "20000", profiler=False).out)
     assert profile["seconds"] - alone["seconds"] < 0.005 * 0.020

@@ -1,4 +1,4 @@
-"""Several ranks: which of them share a batch, and which waits for which."""
+"""Several ranks: which of them share a batch, and which of them wait."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_ranks_that_share_a_batch_report_their_shares(node: Node, kind: str) -> 
 
 
 @pytest.mark.long
-def test_ranks_that_share_layers_train_on_the_rows_of_each(node: Node) -> None:
+def test_ranks_that_share_layers_train_on_the_rows_of_all(node: Node) -> None:
     reports = node.torchrun(2, "ranks", "sequence").reports
     assert [(r["samples"], r["failure"]) for r in reports] == [(ITERATIONS * BATCH, "")] * 2
 
@@ -37,18 +37,18 @@ def test_samples_of_stages_are_unknown_if_they_read_no_loader(node: Node) -> Non
 
 
 @pytest.mark.long
-def test_a_rank_that_reads_for_others_reports_what_it_trains_on(node: Node) -> None:
+def test_a_rank_that_reads_for_others_reports_the_samples_it_trains_on(node: Node) -> None:
     reports = node.torchrun(2, "ranks", "dispatched").reports
     assert [r["samples"] for r in reports] == [ITERATIONS * BATCH] * 2
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_waiting_and_traffic_agree_with_clocks_around_the_all_reduces(
+def test_waiting_and_communication_agree_with_clocks_around_the_all_reduces(
     node: Node, ranks: int
 ) -> None:
-    """The second rank is 40 ms late. The model is gone when the last report is made. For a busy
-    machine there are three tries."""
+    """The second rank is 40 ms late. The model no longer exists at the last report. Three tries,
+    as the machine may be busy."""
     session = []
     for _ in range(3):
         result = node.torchrun(ranks, "ranks", "local")

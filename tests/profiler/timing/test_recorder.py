@@ -60,7 +60,7 @@ def test_each_moment_belongs_to_one_phase() -> None:
     assert counts.iteration.mean == pytest.approx(1.15)
 
 
-def test_an_evaluation_interrupts_and_its_samples_are_not_trained_on() -> None:
+def test_an_evaluation_pauses_the_iteration_and_its_samples_do_not_count() -> None:
     loop = Loop()
     for _ in range(10):
         loop.iteration()
@@ -72,7 +72,7 @@ def test_an_evaluation_interrupts_and_its_samples_are_not_trained_on() -> None:
     assert counts.iteration.mean == pytest.approx(1.15)
 
 
-def test_a_loop_that_reads_ahead_is_not_taken_for_one_that_evaluates() -> None:
+def test_a_loop_that_reads_ahead_is_not_mistaken_for_an_evaluation() -> None:
     loop = Loop()
     loop.fetch()
     for _ in range(9):
@@ -86,9 +86,9 @@ def test_a_loop_that_reads_ahead_is_not_taken_for_one_that_evaluates() -> None:
 
 
 @pytest.mark.parametrize("evaluates", [True, False])
-def test_a_loop_that_reads_a_batch_ahead_is_timed_to_the_end_of_each_epoch(evaluates: bool) -> None:
-    """Like accelerate's loaders. The last iteration includes the end of the loader's workers, and
-    the last batch is shorter."""
+def test_a_loop_that_prefetches_a_batch_is_timed_to_the_end_of_each_epoch(evaluates: bool) -> None:
+    """As with accelerate's loaders. The last iteration includes the shutdown of the loader's
+    workers, and the last batch is shorter."""
     loop, epochs = Loop(), 5
     recorder = loop.recorder
 
@@ -133,7 +133,7 @@ def test_inference_before_training_is_not_counted() -> None:
     assert not loop.recorder.counts.inference
 
 
-def test_inference_is_data_and_forward() -> None:
+def test_inference_counts_as_data_and_forward() -> None:
     loop = Loop()
     for _ in range(WARMUP + 5):
         loop.fetch()
@@ -158,8 +158,8 @@ def test_the_first_optimizer_leads_until_it_stops_stepping() -> None:
     assert loop.recorder.counts.iterations == 2 + STEPS_TO_NEW_LEADER + 1
 
 
-def test_the_iteration_of_a_leader_that_returns_includes_the_turn_of_another() -> None:
-    """If the leader no longer exists, the next optimizer leads at once and for good."""
+def test_an_iteration_of_a_leader_that_returns_includes_steps_of_the_other_optimizer() -> None:
+    """If the leader no longer exists, the next optimizer leads immediately and permanently."""
     loop = Loop()
     for _ in range(3):
         for _ in range(2 * STEPS_TO_NEW_LEADER):
@@ -197,8 +197,8 @@ def test_steps_within_the_backward_pass_are_updates() -> None:
     assert seconds["forward"] == pytest.approx(0.2)
 
 
-def test_a_forward_pass_within_the_step_is_forward() -> None:
-    """A closure, as Lightning and LBFGS use."""
+def test_a_forward_pass_inside_a_step_counts_as_forward() -> None:
+    """Lightning and LBFGS pass such closures."""
     loop = Loop()
     for _ in range(WARMUP + 2):
         loop.fetch()
@@ -221,7 +221,7 @@ KINDS = [
 
 
 def _events(kinds: list[tuple[str, int]]) -> list[Any]:
-    """Events of iterations of these kinds and sizes: methods alternate with their arguments."""
+    """Return the events of such iterations: methods alternate with their arguments."""
     events: list[Any] = []
     now = 64.0
 
@@ -258,7 +258,7 @@ def _events(kinds: list[tuple[str, int]]) -> list[Any]:
     return events
 
 
-def _recorder_of(events: list[Any], *, is_batched: bool) -> Recorder:
+def _replay(events: list[Any], *, is_batched: bool) -> Recorder:
     recorder, position = Recorder(), 0
     while position < len(events):
         several = recorder.consume_regular_iterations(events, position) if is_batched else 0
@@ -269,7 +269,7 @@ def _recorder_of(events: list[Any], *, is_batched: bool) -> Recorder:
 
 
 def _state(recorder: Recorder) -> dict[str, Any]:
-    """The recorder's state except for times."""
+    """Return the recorder's state except for times."""
     counter = recorder.sample_counter
     owners = recorder, recorder.counts, recorder._phases, counter, recorder._warmup
     state = {name: value for owner in owners for name, value in vars(owner).items()}
@@ -294,12 +294,12 @@ def _state(recorder: Recorder) -> dict[str, Any]:
     st.sampled_from(["usual", "numbered"]),
     st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 9)), max_size=40),
 )
-def test_regular_iterations_processed_together_give_the_same_result(
+def test_processing_regular_iterations_in_batches_gives_the_same_result(
     usual: str, kinds: list[tuple[str, int]]
 ) -> None:
-    """With a loader or without one."""
+    """This holds with and without a loader."""
     events = _events([(usual, 8)] * 4 + kinds + [(usual, 8)] * 12)
-    single, several = _recorder_of(events, is_batched=False), _recorder_of(events, is_batched=True)
+    single, several = _replay(events, is_batched=False), _replay(events, is_batched=True)
     assert _state(single) == _state(several)
     for name, series in single.counts.phases.items():
         assert series.as_json() == several.counts.phases[name].as_json()
@@ -318,7 +318,7 @@ def test_regular_iterations_processed_together_give_the_same_result(
 def test_no_sequence_of_events_loses_time_or_counts_it_twice(
     event_list: list[tuple[str, float]],
 ) -> None:
-    """The phases of the timed iterations add up to their wall time, and nothing is negative."""
+    """The phases of timed iterations add up to their wall time, and none is negative."""
     recorder, now = Recorder(), 50.0
     for kind, seconds in event_list:
         now += seconds
@@ -349,7 +349,7 @@ def test_a_histogram_keeps_mean_deviation_and_quantiles(values: list[float]) -> 
     variance = sum((v - mean) ** 2 for v in values) / len(values)
     assert series.mean == pytest.approx(mean)
     assert series.deviation == pytest.approx(variance**0.5, rel=1e-3, abs=1e-4 * mean)
-    # A bin is 10 % wide: its middle is within 5 % of what lies in it.
+    # A bin is 10 % wide, so its middle is within 5 % of its values.
     smallest, largest = sorted(values)[0], sorted(values)[-1]
     assert series.quantile(0.0001) == pytest.approx(smallest, rel=0.06)
     assert series.quantile(1.0) == pytest.approx(largest, rel=0.06)
@@ -366,7 +366,7 @@ def test_a_histogram_does_not_grow() -> None:
 @pytest.mark.parametrize(
     ("data", "forward", "backward_update"), [(5.0, 2.0, 3.0), (1.0, 2.0, 3.0), (0.5, 1.0, 9.0)]
 )
-def test_the_pattern_is_the_form_closer_to_the_measured_time(
+def test_the_pattern_is_the_one_closer_to_the_measured_time(
     data: float, forward: float, backward_update: float
 ) -> None:
     overlap_seconds = max(data, backward_update) + forward
@@ -376,10 +376,10 @@ def test_the_pattern_is_the_form_closer_to_the_measured_time(
 
 
 @pytest.mark.parametrize(("calls", "verdict"), [(20, EVALUATION), (5000, DOUBT)])
-def test_a_pause_with_many_times_the_batches_trained_on_is_in_doubt(
+def test_time_is_unclear_if_a_pause_reads_many_times_the_batches_trained_on(
     calls: int, verdict: str
 ) -> None:
-    """A model of the world plans on whole batches, too."""
+    """It may be an evaluation, but a world model plans on whole batches, too."""
     pauses = Pauses()
     pauses.add(8, [])
     pauses.end_iteration(1.0, regular=True)
@@ -389,10 +389,10 @@ def test_a_pause_with_many_times_the_batches_trained_on_is_in_doubt(
 
 
 @pytest.mark.parametrize(("backward", "doubtful"), [(0.004, 17.0), (0.02, 17.0), (0.3, 0.0)])
-def test_a_large_graph_that_leads_nowhere_makes_time_doubtful(
+def test_time_is_unclear_if_a_large_graph_has_no_backward_pass(
     backward: float, doubtful: float
 ) -> None:
-    """Its pass may be some times slower than others; a larger batch's is so as it is larger."""
+    """A pass over the large graph would be slower in proportion, not just a few times slower."""
     graphs, number = ForgottenGraphs(), 0
     for iteration in range(30):
         number += 60
@@ -431,8 +431,8 @@ class Batch:
         self.graphless: list[int] = []
 
 
-def samples_where(read: int, model_samples: int, batch: Batch) -> float:
-    """Samples of ten iterations that read ``read`` rows and give the model ``model_samples``."""
+def samples_per_iteration(read: int, model_samples: int, batch: Batch) -> float:
+    """Return the samples per iteration if each reads ``read`` rows and two are inspected."""
     loop = Loop()
     for iteration in range(10):
         loop.fetch(samples=read)
@@ -449,21 +449,21 @@ def samples_where(read: int, model_samples: int, batch: Batch) -> float:
     [
         (32, 8, Batch(8, 8, set()), 8),  # a quarter of what is read
         (32, 8, Batch(16, 8, set()), 8),  # by two models
-        (32, 8, Batch(32, 8, set()), 32),  # all of it, in four calls
+        (32, 8, Batch(32, 8, set()), 32),  # all rows, in four calls
         (32, 8, Batch(8, 8, {32}), 32),  # the first axis is time
         (32, 1, Batch(1, 1, set()), 32),  # packed into one row
-        (32, 12, Batch(12, 12, set()), 32),  # no whole part
+        (32, 12, Batch(12, 12, set()), 32),  # not an integral fraction
         (1, 64, Batch(64, 64, set()), 64),  # a ready batch
         (1, 64, Batch(64, 1, set()), 1),  # a bag of instances
-        (1, 64, Batch(89, 64, set()), 1),  # a task's two sets
+        (1, 64, Batch(89, 64, set()), 1),  # the two sets of a task
         (8, 64, Batch(64, 64, set()), 8),  # patches
-        (8, 0, Batch(0, 0, set()), 8),  # a look that sees nothing
+        (8, 0, Batch(0, 0, set()), 8),  # an inspection without a result
     ],
 )
-def test_the_model_s_input_corrects_the_samples_read(
+def test_the_input_of_the_model_corrects_the_samples_read(
     read: int, model_samples: int, batch: Batch, samples: int
 ) -> None:
-    assert samples_where(read, model_samples, batch) == samples
+    assert samples_per_iteration(read, model_samples, batch) == samples
 
 
 def test_one_inspection_that_differs_corrects_nothing() -> None:
@@ -492,7 +492,7 @@ def test_steps_of_other_threads_share_the_time_and_add_samples() -> None:
     assert counts.iteration.mean == pytest.approx(0.35)
 
 
-def test_samples_of_learners_with_optimizers_of_their_own_are_unclear() -> None:
+def test_samples_of_learners_with_separate_optimizers_are_unclear() -> None:
     loop = Loop()
     for _ in range(20):
         loop.phase("backward", 0.3)
@@ -502,7 +502,7 @@ def test_samples_of_learners_with_optimizers_of_their_own_are_unclear() -> None:
     assert 38 <= loop.recorder.counts.iterations <= 40
 
 
-def test_samples_that_vary_are_vague_until_enough_iterations_were_inspected() -> None:
+def test_varying_samples_are_imprecise_until_enough_iterations_are_inspected() -> None:
     """Three of four batches are eight times as large; one iteration in five is inspected."""
     loop = Loop()
     vague = []
@@ -513,12 +513,12 @@ def test_samples_that_vary_are_vague_until_enough_iterations_were_inspected() ->
         loop.phase("backward", 0.3)
         loop.step()
         vague.append(loop.recorder.samples_are_unknown)
-    assert vague[20:600] == [True] * 580  # one standard deviation is 5 % from the 300th on
+    assert vague[20:600] == [True] * 580  # one standard deviation is 5 % after 300
     assert not vague[-1]
 
 
-def test_few_uninspected_iterations_leave_the_samples_of_a_short_training_vague() -> None:
-    """Three of seventeen were not; the others have 40 samples, with a deviation of 16."""
+def test_a_few_uninspected_iterations_make_the_samples_of_a_short_training_imprecise() -> None:
+    """Three of seventeen are uninspected; the others have 40 samples, standard deviation 16."""
     loop = Loop()
     for iteration in range(17):
         if iteration not in (3, 4, 5):
@@ -530,7 +530,7 @@ def test_few_uninspected_iterations_leave_the_samples_of_a_short_training_vague(
 
 
 def test_samples_are_unknown_if_batches_grew_between_two_inspections() -> None:
-    """Iterations before the first larger batch, since the previous inspection, are unknown."""
+    """Iterations between the previous inspection and the first larger batch are unknown."""
     loop = Loop()
     for iteration in range(300):
         rows = 8 if iteration < 150 else 64
@@ -542,7 +542,7 @@ def test_samples_are_unknown_if_batches_grew_between_two_inspections() -> None:
     assert loop.recorder.samples_are_unknown
 
 
-def test_samples_that_vary_are_known_if_all_iterations_were_inspected() -> None:
+def test_varying_samples_are_known_if_all_iterations_were_inspected() -> None:
     loop = Loop()
     for iteration in range(20):
         rows = 64 if iteration % 4 else 8
@@ -553,7 +553,7 @@ def test_samples_that_vary_are_known_if_all_iterations_were_inspected() -> None:
     assert loop.recorder.samples == 20 * 50
 
 
-def test_stages_of_a_model_on_one_rank_are_over_the_same_samples() -> None:
+def test_pipeline_stages_on_one_rank_share_samples() -> None:
     loop = Loop()
     for iteration in range(6):
         for stage in (1, 2, 1, 2):
@@ -567,10 +567,10 @@ def test_stages_of_a_model_on_one_rank_are_over_the_same_samples() -> None:
 
 
 @pytest.mark.parametrize("cleared", [True, False])
-def test_time_is_unknown_if_passes_end_iterations_and_no_gradient_was_seen_cleared(
+def test_time_is_unknown_if_passes_end_iterations_but_no_gradient_is_seen_cleared(
     cleared: bool,
 ) -> None:
-    """As on a GPU with `grad.data.zero_()`: the passes may accumulate a gradient."""
+    """As on a GPU with `grad.data.zero_()`, where passes may accumulate a gradient."""
     loop = Loop()
     for number in range(50):
         loop.fetch()
@@ -580,7 +580,7 @@ def test_time_is_unknown_if_passes_end_iterations_and_no_gradient_was_seen_clear
     assert loop.recorder.time_is_unknown != cleared
 
 
-def test_the_first_step_of_a_gan_is_over_a_whole_batch() -> None:
+def test_the_first_step_of_a_gan_covers_a_whole_batch() -> None:
     """The generator's step ends the first iteration, before the discriminator's pass."""
     loop = Loop()
     for iteration in range(6):
@@ -593,7 +593,7 @@ def test_the_first_step_of_a_gan_is_over_a_whole_batch() -> None:
     assert loop.recorder.samples == 6 * 16
 
 
-def test_frequent_pauses_are_rollouts_but_the_time_of_the_first_stays_in_doubt() -> None:
+def test_frequent_pauses_are_rollouts_but_the_time_of_the_first_one_is_unclear() -> None:
     pauses = Pauses()
     verdicts = []
     for iteration, acts in enumerate((0, 5, 0, 0, 0, 0, 5)):

@@ -18,7 +18,7 @@ TOKEN = report.token()
 NAME = report.file_name("17", 0, "n0", 0, 4242, TOKEN)
 
 
-def test_a_report_is_replaced_as_a_whole_and_anyone_may_read_it(tmp_path: Path) -> None:
+def test_a_report_is_replaced_atomically_and_readable_by_anyone(tmp_path: Path) -> None:
     umask_before = os.umask(0o077)
     try:
         for position in range(3):
@@ -30,15 +30,17 @@ def test_a_report_is_replaced_as_a_whole_and_anyone_may_read_it(tmp_path: Path) 
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
-def test_hopsd_parses_the_name_and_nobody_can_guess_it() -> None:
+def test_hopsd_parses_the_file_name_and_nobody_can_guess_it() -> None:
     results = FILE_NAME.fullmatch(NAME)
     assert results is not None
     assert results.groups() == ("17", "0", "n0", "0", "4242")
     assert len({report.token() for _ in range(1000)}) == 1000
 
 
-def test_an_existing_file_of_that_name_is_neither_waited_for_nor_written_to(tmp_path: Path) -> None:
-    """Assumes that the name was guessed: writing in place would hang, or overwrite another file."""
+def test_an_existing_file_of_that_name_neither_blocks_the_writer_nor_is_overwritten(
+    tmp_path: Path,
+) -> None:
+    """If the name had been guessed, writing in place would hang or overwrite another file."""
     folder, victim = tmp_path / "reports", tmp_path / "victim"
     folder.mkdir()
     victim.write_text("precious")
@@ -61,7 +63,7 @@ def test_an_existing_file_of_that_name_is_neither_waited_for_nor_written_to(tmp_
 def test_the_name_of_a_partial_file_cannot_be_predicted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even if it were predicted, an existing file would not be opened."""
+    """Even if somebody predicted it, an existing file would not be opened."""
     open_calls: list[tuple[Path, int]] = []
     real = os.open
 
@@ -76,7 +78,7 @@ def test_the_name_of_a_partial_file_cannot_be_predicted(
     assert all(flags & os.O_EXCL and flags & os.O_NOFOLLOW for _, flags in open_calls)
 
 
-def test_a_full_or_missing_folder_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_full_or_missing_folder_leaves_no_file_behind(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         report.write(str(tmp_path / "missing"), NAME, {})
     (tmp_path / NAME).mkdir()

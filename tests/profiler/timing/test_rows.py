@@ -1,4 +1,4 @@
-"""Rows that ranks read, compared through their store."""
+"""Ranks compare through their store the rows that they read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CountingStore(torch.distributed.HashStore):  # type: ignore[misc]
 def test_ranks_compare_their_rows_until_all_have_reported(
     monkeypatch: pytest.MonkeyPatch, is_same: bool
 ) -> None:
-    """A job of 512 ranks would read as many keys from the store in each, for ever."""
+    """Otherwise, each of 512 ranks would read 512 keys from the store, for ever."""
     store = CountingStore()
     monkeypatch.setattr(rows, "open_store", lambda: store)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
@@ -36,7 +36,7 @@ def test_ranks_compare_their_rows_until_all_have_reported(
         monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
         (first, second)[rank].exchange(is_stage=rank == 0, settles=settles)
 
-    exchange(0)  # the other has not told yet
+    exchange(0)  # the other rank has not reported yet
     exchange(1, settles=False)
     exchange(0)
     exchange(1)
@@ -47,7 +47,7 @@ def test_ranks_compare_their_rows_until_all_have_reported(
     assert store.requests == requests == 4
 
 
-def test_samples_of_a_stage_are_unclear_until_another_stage_reads_the_same(
+def test_samples_of_a_stage_are_unclear_until_another_stage_reads_the_same_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = CountingStore()

@@ -1,4 +1,4 @@
-"""The timing plugin beside a training on a real GPU."""
+"""The timing plugin in a training on a real GPU."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def run_on_gpu(node: Node, program: str, *arguments: str) -> tuple[dict[str, Any
     return report, result.out
 
 
-def test_phases_are_those_that_the_training_itself_measures(node: Node) -> None:
-    """The plugin does not wait for the GPU: the program raises if anything does."""
+def test_phases_agree_with_those_measured_by_the_training_itself(node: Node) -> None:
+    """The plugin does not wait for the GPU; the program raises if anything does."""
     report, output = run_on_gpu(node, "timed")
     forward, backward, update, _ = (1e-3 * value for value in json.loads(output))
     session = report["basics"]
@@ -38,8 +38,10 @@ def test_phases_are_those_that_the_training_itself_measures(node: Node) -> None:
         assert session[name] == pytest.approx(truth, rel=0.1, abs=1e-4), (name, session, output)
 
 
-def test_a_profile_run_measures_the_gpu_not_how_fast_the_loop_queues_work(node: Node) -> None:
-    """The loop is as far ahead as CUDA allows; a script in place of Slurm ends the run."""
+def test_a_profiling_run_measures_the_gpu_rather_than_how_fast_the_loop_queues_work(
+    node: Node,
+) -> None:
+    """The loop is as far ahead as CUDA allows; a script that replaces scontrol ends the run."""
     alone = node.run(PROGRAMS / "gpu_timed.py", profiler=False)
     assert alone.code == 0, alone.err
     scontrol = node.folder / "bin" / "scontrol"
@@ -68,8 +70,8 @@ def test_losses_are_bitwise_equal(node: Node, kind: str) -> None:
     assert report["kind"] == "training"
 
 
-def test_a_rank_that_the_launcher_forks_has_its_gpu(node: Node) -> None:
-    """The launcher imports PyTorch before it forks; CUDA must not have been in use by then."""
+def test_a_rank_forked_by_the_launcher_can_use_its_gpu(node: Node) -> None:
+    """The launcher imports PyTorch before it forks; CUDA must not have been initialized then."""
     alone = node.run(PROGRAMS / "gpu_train.py", "12", "adam", profiler=False)
     result = node.run(
         "-m", "hops_profiler.launch", "--nproc-per-node=1", PROGRAMS / "gpu_train.py", "12", "adam"

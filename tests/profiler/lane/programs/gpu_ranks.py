@@ -1,4 +1,4 @@
-"""A training of several ranks that asks for NCCL: ``gpu_ranks.py ITERATIONS``."""
+"""A training with several ranks that requests NCCL: ``gpu_ranks.py ITERATIONS``."""
 
 from __future__ import annotations
 
