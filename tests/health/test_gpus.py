@@ -15,6 +15,8 @@ from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
 NODES = tuple(HealthNode(NodeName(f"n{i}"), GpuType("a"), 4) for i in range(4))
 RUN_SECONDS = 3600.0
+SEEDS = (0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2)))
+"""One site for each test, and two more for `make test-long`."""
 
 
 def site(
@@ -57,7 +59,7 @@ def slow_gpus(slow: tuple[SlowNode, ...]) -> list[tuple[str, int | None]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_slow_gpu_is_named_instead_of_its_server(seed: int) -> None:
     records = site({(2, 1): 0.05}, seed=seed)
     assert slow_gpus(judge(records).slow) == [("n2", 1)]
@@ -66,7 +68,7 @@ def test_a_slow_gpu_is_named_instead_of_its_server(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_nodes_and_gpus_judged_together_get_the_same_verdicts_as_apart(seed: int) -> None:
     """`judge` finds runs and neighbours once for both."""
     records = site(
@@ -86,7 +88,7 @@ def test_a_loss_that_neighbours_cause_on_all_gpus_names_none() -> None:
     assert find_slow_gpus(site({}, neighbour_loss=lambda node, _: 0.06 * (node == 1))) == ()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_no_gpu_of_a_healthy_site_is_named(seed: int) -> None:
     assert find_slow_gpus(site({}, seed=seed)) == ()
 

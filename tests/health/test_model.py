@@ -207,6 +207,7 @@ def test_a_single_precise_node_does_not_determine_the_common_course() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_memory_is_bounded_for_years_of_records() -> None:
     """The covariance of a smooth course has the square of the number of times as entries."""
     hours, nodes = 3000, 4

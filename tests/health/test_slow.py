@@ -16,6 +16,8 @@ from hopsd.health.slow import MAX_CHANGES, _newest, find_slow
 from hopsd.model.ids import GpuType, JobId, NodeName, WorkloadName
 
 SITE = SiteSettings(nodes=12, types=1, days=2.0, workloads=5, interval=240.0)
+SEEDS = (0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2)))
+"""One site for each test, and two more for `make test-long`."""
 
 
 def slow_nodes_of(site: SiteSettings, seed: int) -> dict[str, SlowNode]:
@@ -28,7 +30,7 @@ def unshared(site: SiteSettings) -> SiteSettings:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_only_the_slow_server_is_named(seed: int) -> None:
     slow_nodes = slow_nodes_of(replace(SITE, slow=(Slowdown(3, 0.05),)), seed)
     assert set(slow_nodes) == {"n3"}
@@ -38,7 +40,7 @@ def test_only_the_slow_server_is_named(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_no_healthy_server_is_named(seed: int) -> None:
     site = replace(SITE, days=1.5)
     assert slow_nodes_of(site, seed) == {}
@@ -244,7 +246,9 @@ def alternating(half: int, *, nodes: int = 24, count: int = 300) -> list[SpeedRe
     ]
 
 
-@pytest.mark.parametrize("half", [3, 10, 20, 60])
+@pytest.mark.parametrize(
+    "half", [20, *(pytest.param(half, marks=pytest.mark.long) for half in (3, 10, 60))]
+)
 def test_an_alternating_workload_names_no_server(half: int) -> None:
     """Reports in the same state are not independent, and its runs change midway by themselves."""
     nodes = runs_at(dict.fromkeys([f"n{i}" for i in range(24)], 1.0))[0]
@@ -274,7 +278,14 @@ def test_an_alternating_workload_does_not_hide_a_slow_server_that_another_shows(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("swing", "seconds"), [(0.1, 6000.0), (0.1, 4 * 3600.0), (0.04, 2400.0)])
+@pytest.mark.parametrize(
+    ("swing", "seconds"),
+    [
+        (0.04, 2400.0),
+        pytest.param(0.1, 6000.0, marks=pytest.mark.long),
+        pytest.param(0.1, 4 * 3600.0, marks=pytest.mark.long),
+    ],
+)
 def test_programs_that_alternate_all_day_name_no_server(swing: float, seconds: float) -> None:
     """hopsd stores only the last reports of each run, which are too few to show the rhythm."""
     site = SiteSettings(nodes=20, days=1.6, noise=0.01, swing=swing, swing_seconds=seconds)
