@@ -303,6 +303,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     section=st.sampled_from(
         [*SECTIONS, "throughput", "throughput.x", "throughput.x.y", "bandwidth.x", "racks"]

@@ -78,11 +78,13 @@ def test_nodes_and_gpus_judged_together_get_the_same_verdicts_as_apart(seed: int
     assert find_slow_gpus(records)
 
 
+@pytest.mark.slow
 def test_a_server_is_named_if_all_its_gpus_are_slow() -> None:
     records = site({(2, gpu): 0.06 for gpu in range(4)})
     assert slow_gpus(judge(records).slow) == [("n2", None)]
 
 
+@pytest.mark.slow
 def test_a_loss_that_neighbours_cause_on_all_gpus_names_none() -> None:
     """The jobs of one server read more from its disk."""
     assert find_slow_gpus(site({}, neighbour_loss=lambda node, _: 0.06 * (node == 1))) == ()

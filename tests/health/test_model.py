@@ -100,6 +100,7 @@ def test_the_mean_of_autocorrelated_noise_gets_its_true_variance() -> None:
     assert (1.0 / variance[independent.cell == 0]).sum() == pytest.approx(177.0 / NOISE**2, rel=0.2)
 
 
+@pytest.mark.slow
 def test_the_parts_of_an_estimates_variance_add_up() -> None:
     site = SiteSettings(nodes=6, types=1, days=0.5, workloads=3, interval=240.0)
     given_records = simulate(site, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from hopsd.health.judge import judge
 from hopsd.health.records import HealthNode, HealthRecords, SpeedRecord
@@ -41,6 +42,7 @@ def site(*runs: list[SpeedRecord], now: float = NOW) -> HealthRecords:
     )
 
 
+@pytest.mark.slow
 def test_a_node_that_is_slower_since_a_neighbour_came_is_shared_and_not_slow() -> None:
     health = judge(site(run(0, "a", 0.0, NOW, 0.08, COMES), run(0, "b", COMES, NOW, 0.08), now=NOW))
     assert health.slow == ()
@@ -50,16 +52,19 @@ def test_a_node_that_is_slower_since_a_neighbour_came_is_shared_and_not_slow() -
     assert abs(shared_node.since - COMES) < 600.0
 
 
+@pytest.mark.slow
 def test_a_node_is_not_shared_once_the_neighbour_is_gone() -> None:
     leaves = 5.0 * HOUR
     alone = run(0, "a", 0.0, leaves, 0.08, COMES) + run(0, "c", leaves + 600.0, NOW)
     assert judge(site(alone, run(0, "b", COMES, leaves, 0.08))).shared_nodes == ()
 
 
+@pytest.mark.slow
 def test_neighbours_that_cost_nothing_are_not_listed() -> None:
     assert judge(site(run(0, "a", 0.0, NOW), run(0, "b", COMES, NOW))).shared_nodes == ()
 
 
+@pytest.mark.slow
 def test_a_slow_node_is_not_listed_as_shared() -> None:
     """The job was as slow before the neighbour came."""
     health = judge(site(run(0, "a", 0.0, NOW, 0.1), run(0, "b", COMES, NOW, 0.1)))

@@ -117,6 +117,7 @@ def test_jobs_on_several_servers_show_the_slowest() -> None:
     assert set(slow_nodes_of(site, 1)) == {"n3"}
 
 
+@pytest.mark.slow
 def test_ranks_show_a_slow_server_sooner() -> None:
     site = replace(SITE, spread=1.0, ranks=True, days=0.6, slow=(Slowdown(3, 0.05),))
     slow_nodes = slow_nodes_of(site, 1)
@@ -194,11 +195,13 @@ def test_neither_of_two_servers_that_differ_is_named() -> None:
     assert nodes_judged_slow(runs_at({"n0": 1.0, "n1": 0.9})) == []
 
 
+@pytest.mark.slow
 def test_a_faster_server_does_not_make_others_slow() -> None:
     speeds = {**dict.fromkeys(["n0", "n1", "n2", "n3"], 1.0), "n4": 1.1}
     assert nodes_judged_slow(runs_at(speeds)) == []
 
 
+@pytest.mark.slow
 def test_servers_that_always_run_together_cannot_be_told_apart() -> None:
     usual = runs_at(dict.fromkeys(["n0", "n1", "n2", "n3"], 1.0), count=20)
     pairs = []
@@ -218,6 +221,7 @@ def test_servers_that_always_run_together_cannot_be_told_apart() -> None:
     assert nodes_judged_slow(usual, (nodes, pairs)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [3.0, 1e9])
 @pytest.mark.parametrize("interval", [60.0, 600.0])
 def test_one_pause_does_not_name_a_server(interval: float, times: float) -> None:
@@ -255,6 +259,7 @@ def test_an_alternating_workload_names_no_server(half: int) -> None:
     assert nodes_judged_slow((nodes, alternating(half))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("servers", [8, 5])
 def test_an_alternating_workload_does_not_hide_a_slow_server_that_another_shows(
     servers: int,

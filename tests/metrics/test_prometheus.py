@@ -195,6 +195,7 @@ def test_a_node_that_accepts_no_work_has_no_idle_gpus(site: Site) -> None:
     assert figures["hops_nodes", "unusable"] == 1
 
 
+@pytest.mark.slow
 def test_a_defect_in_the_metrics_keeps_the_previous_ones(site: Site) -> None:
     site.tick()
     old_figures = site.figures()

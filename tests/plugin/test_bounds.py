@@ -135,6 +135,7 @@ def test_lists_of_nodes_have_the_same_bounds_in_lua_and_python(
     assert bool(read) is not bool(message) or "at most" in message
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LUAS, reason="no Lua interpreter here")
 @pytest.mark.parametrize(
     "script",

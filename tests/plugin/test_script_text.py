@@ -506,6 +506,7 @@ LONG_SCRIPTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LONG_SCRIPTS)
 def test_no_script_keeps_slurmctld_busy(name: str) -> None:
     """slurmctld holds its locks meanwhile: 20,000 empty lines or a long handler took minutes."""

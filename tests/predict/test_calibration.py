@@ -167,6 +167,7 @@ def test_a_queue_of_several_classes_errs_together() -> None:
     assert (ratio < 5.0**0.5 + 0.2).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("event", "before"), [("submission", 20.0), ("restart", 0.0)])
 def test_starts_are_judged_separately_by_event(event: str, before: float) -> None:
     """A job that was submitted just before each round, or forty stopped ones that wait as well,

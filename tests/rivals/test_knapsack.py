@@ -93,6 +93,7 @@ def test_a_search_that_is_too_narrow_claims_no_proof(seed: int, width: int) -> N
     assert narrow.bound < narrow.cost - 1e-6
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(programs())
 def test_little_memory_keeps_the_result_exact(items: Items) -> None:
@@ -103,6 +104,7 @@ def test_little_memory_keeps_the_result_exact(items: Items) -> None:
     assert selection.cost - selection.bound <= GAP * abs(selection.cost) + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "jobs"), [(0, 40), (1, 70), (2, 120)])
 def test_512_gpus_are_solved_to_the_gap_reproducibly(seed: int, jobs: int) -> None:
     items = hard(seed, jobs)

@@ -156,6 +156,7 @@ def test_all_users_together_leave_room_for_root(monkeypatch: pytest.MonkeyPatch)
                 assert ask(path, "who")["uid"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="acts as other accounts")
 def test_many_requests_of_one_caller_are_answered_one_by_one() -> None:
     """Some requests take seconds of processor and PostgreSQL time that rounds need."""

@@ -91,6 +91,7 @@ def feasible_choice(program: Program, rng: np.random.Generator) -> Ints:
     return choice
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", [JobCutFinder.of_limits, JobCutFinder.of_servers])
 @pytest.mark.parametrize("seed", range(6))
 def test_every_choice_keeps_every_cut(seed: int, of: Callable[[Program], JobCutFinder]) -> None:
@@ -111,6 +112,7 @@ def test_every_choice_keeps_every_cut(seed: int, of: Callable[[Program], JobCutF
     assert found
 
 
+@pytest.mark.slow
 def test_a_server_does_not_take_the_same_job_twice() -> None:
     """Two halves of a server by one job count as one in its cuts, as in no cut of kinds."""
     program = site(128, 0)
@@ -121,6 +123,7 @@ def test_a_server_does_not_take_the_same_job_twice() -> None:
             assert cut.factors[job[cut.columns] == number].max() == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_no_plan_is_worth_more_than_the_bound(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tighten, "_SLOW_BY_KINDS", inf)  # cuts of jobs from the start
@@ -130,12 +133,14 @@ def test_no_plan_is_worth_more_than_the_bound(seed: int, monkeypatch: pytest.Mon
     assert best_value(program) * (1 - 1e-6) <= bound <= prices.bound
 
 
+@pytest.mark.slow
 def test_fractions_of_jobs_that_exclude_one_another_in_a_limit_are_cut_off() -> None:
     """From 336.6 without them, of an optimum of 327.9 at least."""
     program = site(128, 1)
     assert tighten.find_cuts(program, prices_of(program), 327.8, 0.01, inf).prices.bound < 332.0
 
 
+@pytest.mark.slow
 def test_fractions_of_jobs_that_exclude_one_another_on_a_server_are_cut_off() -> None:
     """From 330.5 with cuts of kinds alone, of an optimum of 327.9 at least."""
     program = site(128, 1)

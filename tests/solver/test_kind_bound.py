@@ -51,6 +51,7 @@ def test_no_plan_with_any_set_of_servers_is_worth_more(
     assert bound_by_kinds(small(seed), solve) >= best * (1 - 1e-6)
 
 
+@pytest.mark.slow
 def test_the_bound_is_lower_than_that_of_prices() -> None:
     """The bound is 368.2 instead of 381; linear programs with 20 CPU s of cuts prove 371.7."""
     program = program_of(demanding_snapshot(600, 1 / 3, seed=2))
@@ -60,6 +61,7 @@ def test_the_bound_is_lower_than_that_of_prices() -> None:
     assert bound_by_kinds(program, solve) < 0.98 * prices.bound
 
 
+@pytest.mark.slow
 def test_sets_that_their_leaves_cannot_hold_are_excluded() -> None:
     """With 32 nodes on one leaf of 18, the bound would be 1751."""
     assert bound_by_kinds(program_of(demanding_snapshot(600, 1 / 3, seed=0)), solve) < 1740

@@ -106,6 +106,7 @@ def test_rounds_of_cuts_after_the_gap_is_met_do_not_count(
     assert tightening.choice is choice
 
 
+@pytest.mark.slow
 def test_a_choice_of_sufficient_worth_ends_the_search() -> None:
     """Its distance to the bound by prices does not matter."""
     calls = []

@@ -65,6 +65,7 @@ def test_an_invalid_comment_names_no_workload() -> None:
     assert workload_of(job(comment="hops:reqs=0;workload=resnet50")) == workload_of(job())
 
 
+@pytest.mark.slow
 def test_memory_stays_bounded_whatever_users_write() -> None:
     """Regression: refused comments of any length were kept, 65,536 of them."""
     tracemalloc.start()

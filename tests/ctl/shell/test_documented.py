@@ -79,6 +79,7 @@ def shown_commands() -> Iterator[tuple[str, list[str]]]:
                 yield line, lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("line", "lines"), list(shown_commands()))
 def test_commands_without_a_server_print_what_the_page_shows(line: str, lines: list[str]) -> None:
     result = subprocess.run(

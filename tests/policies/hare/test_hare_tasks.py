@@ -108,6 +108,7 @@ def test_more_intervals_do_not_loosen_the_bound() -> None:
     assert bounds[-1] > bounds[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(NAMES))
 def test_times_of_any_magnitude_are_scheduled(seed: int, name: str) -> None:

@@ -208,6 +208,7 @@ def test_no_plan_is_worth_more(snapshot: Snapshot, tail_weight: float) -> None:
     assert plan.objective == pytest.approx(best, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_plan_has_the_same_worth_with_and_without_explicit_columns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -254,6 +255,7 @@ def test_a_wait_beyond_every_run_time_does_not_prevent_a_plan() -> None:
     assert math.isfinite(plan.jobs[liar.id].priority)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(snapshot=small(), random=st.randoms(use_true_random=False))
 def test_the_order_of_the_jobs_changes_nothing(snapshot: Snapshot, random: Random) -> None:

@@ -18,6 +18,7 @@ def test_a_permutation_contains_every_number_once(length: int, key: str) -> None
     assert sorted(permute(torch.arange(length), length, key).tolist()) == list(range(length))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [2, 3, 4, 5, 10, 37, 100])
 def test_every_position_gets_every_number_about_equally_often(length: int) -> None:
     """Chi-squared of each position over 500 keys is about ``length`` - 1."""

@@ -337,6 +337,7 @@ def test_a_checkpoint_named_by_the_script_counts_if_it_has_more_steps(
     )
 
 
+@pytest.mark.slow
 def test_a_script_that_searches_for_a_checkpoint_finds_the_one_of_its_job(
     trainer: type[Trainer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -269,6 +269,7 @@ def test_the_prices_of_every_stage_prove_a_bound(
     assert np.array_equal(last.row, stages[-1].row)
 
 
+@pytest.mark.slow
 @SEEDS
 def test_many_jobs_on_fragments_use_the_best_prices_of_two_stages(
     seed: int, monkeypatch: pytest.MonkeyPatch
@@ -295,6 +296,7 @@ def test_rounds_from_the_best_prices_come_near_long_ones(
     assert find_prices(program, parts, floor, inf).bound <= 1.003 * long
 
 
+@pytest.mark.slow
 def test_a_round_never_starts_from_worse_prices_than_the_best(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -65,6 +65,7 @@ def test_fixed_columns_are_feasible_and_nothing_fits_beside_them(seed: int, firs
         )
 
 
+@pytest.mark.slow
 @needs_highspy
 @pytest.mark.parametrize("seed", range(6))
 def test_a_dive_comes_close_to_the_optimum(seed: int) -> None:

@@ -38,6 +38,7 @@ def leftover_of(program: Program, free_capacity: Ints) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.integers(0, 10_000))
 def test_free_capacity_is_tracked_over_every_change(seed: int) -> None:

@@ -27,6 +27,7 @@ def dive_once(
     return relaxation.dive_by_steps(give_up, rng)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_a_dive_comes_close_to_the_optimum(seed: int) -> None:
     """The programs have shapes, limits, cores and memory."""
