@@ -292,9 +292,7 @@ class Controller:
             self._session_ends.look(jobs, self._idle_jobs.seconds(), now, ending)
         if not 0.0 <= now - self._last_pruning < self._settings.seconds:
             self._store.prune(now, self._config.database.retention_days)
-            if (
-                self.outlook.is_restored
-            ):  # not if started while paused: it would erase what is saved
+            if self.outlook.is_restored:  # a hopsd started while paused would erase what is saved
                 self._store.save_predictions(self.outlook.state())
             self._last_pruning = now
 
