@@ -537,8 +537,11 @@ def tensors_in(value: Any, depth: int) -> Iterator[torch.Tensor]:
 
 def checksum(tensor: torch.Tensor, before: int = 0) -> int | None:
     """Checksum of the first values of a tensor, continuing from ``before``. None if the tensor is
-    on a GPU, for which we would have to wait, or is not strided.
+    on a GPU, for which we would have to wait, is not strided, or wraps other tensors, as
+    DTensor does, whose ranks would communicate.
     """
+    if hasattr(tensor, "__tensor_flatten__"):
+        return None
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return None
     return crc32(repr(tensor.detach().flatten()[:MAX_NUMBERS].tolist()).encode(), before)
