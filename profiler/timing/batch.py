@@ -19,6 +19,11 @@ CHANNELS = (1, 3, 4)
 """Length of the first axis of an image: grey, colour, and colour with transparency."""
 
 
+def is_integer_vector(value: Any) -> bool:
+    """Whether ``value`` is a vector of whole numbers: a batch of labels, or one text."""
+    return isinstance(value, torch.Tensor) and value.dim() == 1 and not value.is_floating_point()
+
+
 def samples_of(batch: Any, depth: int = DEPTH) -> int:
     """Samples in ``batch``, judged by its structure; 0 if that does not show them.
 

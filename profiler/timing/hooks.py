@@ -242,7 +242,7 @@ class Hooks:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if self.is_off or is_tracing():
                 return original(*args, **kwargs)
-            if self._thread != get_ident() and self._is_other_thread():
+            if self._thread is not None and self._thread != get_ident():
                 self._learners[get_ident()] = True
                 return original(*args, **kwargs)
             if self._numbers:
@@ -353,7 +353,7 @@ class Hooks:
     def _begin_step(self, optimizer: Any, *_: Any) -> None:
         if self.is_off or is_tracing():
             return
-        if self._thread != get_ident() and self._is_other_thread():
+        if self._thread is not None and self._thread != get_ident():
             return
         queue = self._queue
         self._step_code = sys._getframe(1).f_code
@@ -377,7 +377,7 @@ class Hooks:
         if self.is_off or is_tracing():
             return
         queue = self._queue
-        if self._thread != get_ident() and self._is_other_thread():
+        if self._thread is not None and self._thread != get_ident():
             if self._learners.pop(get_ident(), False):
                 queue.extend((step_elsewhere, self._keys.key(optimizer)))
             return

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from hops_profiler.timing.attention import attended_axes
-from hops_profiler.timing.batch import samples_given, samples_of
+from hops_profiler.timing.batch import is_integer_vector, samples_given, samples_of
 from hops_profiler.timing.handlers import raised_by_one
 from hops_profiler.timing.passes import (
     DEPTH,
@@ -502,7 +502,7 @@ def _given(args: Any, kwargs: Any) -> list[Any]:
 
 def _is_words(module: Any, tensors: list[torch.Tensor]) -> bool:
     """Whether a model's only input is a vector of whole numbers. A single layer looks rows up."""
-    is_vector = len(tensors) == 1 and tensors[0].dim() == 1 and not tensors[0].is_floating_point()
+    is_vector = len(tensors) == 1 and is_integer_vector(tensors[0])
     return is_vector and len(tensors[0]) > 1 and _has_layers(module)
 
 

@@ -8,8 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from hops_profiler.timing.batch import samples_of
+from hops_profiler.timing.batch import is_integer_vector, samples_of
 from hops_profiler.timing.handlers import raised_by_one
 from torch.utils.data import dataloader
 
@@ -89,10 +88,7 @@ class LoaderSizes:
 def _is_words(batch: Any) -> bool:
     """Whether ``batch`` consists of vectors of whole numbers alone."""
     parts = batch if isinstance(batch, (list, tuple)) else [batch]
-    return bool(parts) and all(
-        isinstance(part, torch.Tensor) and part.dim() == 1 and not part.is_floating_point()
-        for part in parts
-    )
+    return bool(parts) and all(map(is_integer_vector, parts))
 
 
 def _no_loader() -> None:

@@ -36,7 +36,7 @@ TYPES = 6
 LOW = 20
 """A screen with fewer lines has no bars."""
 MAX_ROWS = 500
-"""Maximum number of rows of a table: to redraw 4,000 took two seconds, for each key of a filter."""
+"""Maximum number of rows of a table: redrawing 4,000 takes two seconds for each key of a filter."""
 KEYS = (
     ("arrows, PgUp, PgDn", "scroll; right: more columns; Home, End: first and last job"),
     ("Tab", "to the other table"),

@@ -74,8 +74,7 @@ def when(
     if comment is None:
         raise InputError("give a script with '#SBATCH --comment=hops:...', or --comment")
     limit = limit if limit is not None else script_options.get("time")
-    is_limited = limit is not None and limit.strip().upper() not in _NO_LIMIT
-    seconds = limit_seconds(limit) if limit is not None and is_limited else None
+    seconds = None if limit is None else limit_seconds(limit)
     answer = ask_daemon(path, "when", comment=comment, time_limit_seconds=seconds)
     script_options |= {} if limit is None else {"time": limit}
     _add_slurms_own(answer["ways"], script_options)
@@ -149,13 +148,15 @@ def options(script: str) -> dict[str, str]:
     return values
 
 
-def limit_seconds(text: str) -> float:
+def limit_seconds(text: str) -> float | None:
     """Convert sbatch's ``--time`` to seconds: minutes, minutes:seconds, hours:minutes:seconds, and
-    after "days-" hours, hours:minutes or hours:minutes:seconds (sbatch(1)).
+    after "days-" hours, hours:minutes or hours:minutes:seconds (sbatch(1)). None if unlimited.
 
     Raises:
         InputError: if ``text`` is none of these.
     """
+    if text.strip().upper() in _NO_LIMIT:
+        return None
     match = _TIME.fullmatch(text.strip())
     if match is None:
         raise InputError(f"time {text!r}; give a time such as 90, 1:30:00 or 2-12:00:00")
