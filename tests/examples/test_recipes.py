@@ -93,13 +93,8 @@ def test_every_recipe_has_a_test() -> None:
     assert programs <= tested_words | script_words
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name == "plain" else pytest.mark.long, id=name)
-        for name in RECIPE_CASES
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", RECIPE_CASES)
 def test_a_moved_recipe_continues(name: str, cluster: PrivateCluster, tmp_path: Path) -> None:
     recipe = RECIPE_CASES[name]
     if find_spec(recipe.package) is None:

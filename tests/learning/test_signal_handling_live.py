@@ -39,6 +39,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 def test_reports_show_whether_a_signal_to_the_steps_is_handled(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "train.py").write_text(TRAINING)

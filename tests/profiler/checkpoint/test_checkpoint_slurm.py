@@ -43,6 +43,7 @@ srun --ntasks=1 hops-run train.py $PWD/run.pt
 """
 
 
+@pytest.mark.long
 def test_a_moved_job_resumes_from_its_last_step(cluster: PrivateCluster, tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "train.py").write_text(TRAIN)
