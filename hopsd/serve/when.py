@@ -33,7 +33,8 @@ class StartSource(Protocol):
 
 def when(source: StartSource, user: UserName, arguments: Mapping[str, Any]) -> Document:
     """Predict the start of a job with the ``comment`` and ``time_limit_seconds`` of ``arguments``,
-    with all its GPU counts and with each of them alone.
+    with all its GPU counts and with each of them alone. A session (``interactive``) is predicted
+    like a batch job, though it starts before others, usually sooner.
 
     Raises:
         InputError: the comment or the limit is invalid.
@@ -67,5 +68,6 @@ def when(source: StartSource, user: UserName, arguments: Mapping[str, Any]) -> D
         "at": set_info["at"],
         "arrivals_per_hour": set_info["arrivals_per_hour"],
         "arrivals_by_hour": set_info["arrivals_by_hour"],
+        "session": comment.interactive,
         "ways": starts,
     }

@@ -41,8 +41,8 @@ _READ = {
 _SLURM_SECONDS = 10.0
 """Timeout of each of Slurm's estimates."""
 
-_NO_LIMIT = ("UNLIMITED", "INFINITE")
-"""Times that sbatch reads as no limit."""
+_NO_LIMIT = ("UNLIMITED", "INFINITE", "0")
+"""Times that sbatch reads as no limit (sbatch(1), --time)."""
 
 _TIME = re.compile(r"(?:(\d{1,3})-)?(\d{1,9})(?::(\d{1,2}))?(?::(\d{1,2}))?")
 
@@ -92,6 +92,8 @@ def when(
     like = "as usual at this hour" if answer["arrivals_by_hour"] else "as seen recently"
     arrivals = f"{rate:.1f} jobs per hour {like}" if rate else "none: too few were seen yet"
     say(f"estimated from {clock(answer['at'])}; new jobs: {arrivals}")
+    if answer.get("session"):  # Older versions of hopsd do not say.
+        say("for a batch job: a session starts before other jobs, usually sooner")
     if any("plain_slurm" in way for way in answer["ways"]):
         say("plain Slurm: by running jobs' time limits, ahead of all jobs that wait for hops")
 

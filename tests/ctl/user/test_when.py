@@ -94,7 +94,7 @@ def test_a_short_option_may_have_its_value_attached() -> None:
     assert options("#SBATCH -t1:30:00 -pa,b -N2 -J=x") == {"time": "1:30:00", "partition": "a,b"}
 
 
-@pytest.mark.parametrize("limit", ["UNLIMITED", "infinite"])
+@pytest.mark.parametrize("limit", ["UNLIMITED", "infinite", "0"])
 def test_a_script_may_ask_for_no_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sbatch: Path, limit: str
 ) -> None:
@@ -122,7 +122,7 @@ def test_time_limits_are_parsed_as_by_sbatch(text: str, seconds: float) -> None:
     assert limit_seconds(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "soon", "0", "-5", "1:2:3:4", "nan"])
+@pytest.mark.parametrize("text", ["", "soon", "0:00", "-5", "1:2:3:4", "nan"])
 def test_other_time_limits_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="give a time"):
         limit_seconds(text)
@@ -185,6 +185,20 @@ def test_starts_are_shown_for_every_count(
         f"--test-only --gpus={count} --time=1:30:00 --partition=a,b --comment= --wrap=true"
         for count in (1, 2)
     ]
+
+
+@pytest.mark.parametrize(("flag", "session"), [(";interactive", True), ("", False)])
+def test_the_answer_for_a_session_says_that_it_is_a_batch_jobs(
+    monkeypatch: pytest.MonkeyPatch, sbatch: Path, flag: str, session: bool
+) -> None:
+    """It was shown as if sessions waited like other jobs."""
+    source = Source({"at": 5.0, "arrivals_per_hour": 2.0, "arrivals_by_hour": False})
+    monkeypatch.setattr(module, "ask_daemon", lambda _p, _c, **kw: answer(source, ANN, kw))
+    arguments = [f"--comment=hops:reqs=1{flag}"]
+    output = CliRunner().invoke(when, arguments, catch_exceptions=False).output
+    assert ("a session starts before other jobs" in output) is session
+    document = CliRunner().invoke(when, [*arguments, "--json"], catch_exceptions=False).output
+    assert json.loads(document)["session"] is session
 
 
 def test_the_document_contains_slurms_own_estimate(
