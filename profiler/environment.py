@@ -130,7 +130,7 @@ _OF_A_RUN = {
 """Variables that say where a process runs, which rank it has, and where its caches are."""
 
 
-def of_the_user(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def user_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables by which a script can configure a training."""
     return {
         name: value

@@ -78,8 +78,10 @@ def _relaxation(items: Items) -> Optimum:
 
 def _reduced_costs(items: Items, relaxation: Optimum) -> Floats:
     """Compute the reduced cost of each column."""
-    of_job, of_kind = relaxation.prices[: items.jobs], relaxation.prices[items.jobs :]
-    reduced_costs: Floats = items.cost + of_job[items.job] + of_kind[items.kind] * items.size
+    job_prices, kind_prices = relaxation.prices[: items.jobs], relaxation.prices[items.jobs :]
+    reduced_costs: Floats = (
+        items.cost + job_prices[items.job] + kind_prices[items.kind] * items.size
+    )
     return reduced_costs
 
 
@@ -114,7 +116,7 @@ class _Search:
 
         Jobs with the fewest columns come first, so that the number of labels grows late.
         """
-        of_job, of_kind = relaxation.prices[: items.jobs], relaxation.prices[items.jobs :]
+        job_prices, kind_prices = relaxation.prices[: items.jobs], relaxation.prices[items.jobs :]
         reduced_costs = _reduced_costs(items, relaxation)
         reach = limit - relaxation.objective
         fits = items.size <= items.capacity[items.kind]
@@ -124,12 +126,12 @@ class _Search:
             useful, np.searchsorted(items.job[useful], np.arange(1, items.jobs))
         )
         no_column = np.full(1, -1)
-        columns_and_prices = zip(columns_by_job, of_job, strict=True)
+        columns_and_prices = zip(columns_by_job, job_prices, strict=True)
         columns = [
             np.append(no_column, c) if price < reach else c for c, price in columns_and_prices
         ]
         columns.sort(key=len)
-        return cls(items, limit, columns, bounds(items, columns, of_kind, relaxations))
+        return cls(items, limit, columns, bounds(items, columns, kind_prices, relaxations))
 
     def run(self, width: int, give_up: float) -> tuple[Ints | None, float]:
         """Return the best choice below the limit, if any was found, and a lower bound on all."""

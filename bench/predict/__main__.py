@@ -102,7 +102,9 @@ def _residuals(case: Case) -> list[Residual]:
     """Residuals of one work to learn from."""
     traits = traits_of(case.policy)
     return [
-        Residual(traits, p.of_class, p.forecast.outcome - p.forecast.centre, p.forecast.weight)
+        Residual(
+            traits, p.residual_class, p.forecast.outcome - p.forecast.centre, p.forecast.weight
+        )
         for p in replay_case(case).predictions
         if p.forecast is not None and p.forecast.weight > 0.0 and p.forecast.outcome is not None
     ]
@@ -125,7 +127,11 @@ def rows_that_came(replay_of_case: Replay, kind: Kind) -> Floats:
     rows: list[Row] = []
     jobs_seen = set()
     for p in replay_of_case.predictions:
-        if p.kind is kind and p.of_class[0] != PredictedEvent.RESTART and (p.job, kind) in true:
+        if (
+            p.kind is kind
+            and p.residual_class[0] != PredictedEvent.RESTART
+            and (p.job, kind) in true
+        ):
             rival_prediction = rival.get((p.job, p.at), np.nan)
             load, first = replay_of_case.playouts.load.get(p.at, 0), float(p.job not in jobs_seen)
             actual_time, certain = true[p.job, kind], float(p.certain)

@@ -67,7 +67,7 @@ def snapshot(gpus: int, jobs: int, at: float) -> Snapshot:
 def measure(policy: str, gpus: int, jobs: int) -> str:
     """Measure two sets, and return a line of the table."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    predictor = Predictor.of_policy(policy, PriorityName.LATENCY_RATIO)
+    predictor = Predictor.for_policy(policy, PriorityName.LATENCY_RATIO)
     seconds = []
     prediction_count = 0
     for at in (0.0, ROUND_SECONDS):

@@ -234,7 +234,7 @@ def replay(case: Case, recording: Recording, playouts: Playouts) -> Replay:
     """Predict over a recording. ``playouts`` has those of all its questions, or is empty and
     filled here.
     """
-    base_predictor = Predictor.of_policy(case.policy, PriorityName.LATENCY_RATIO, case.seed)
+    base_predictor = Predictor.for_policy(case.policy, PriorityName.LATENCY_RATIO, case.seed)
     predictor = _CachedPredictor(
         base_predictor.traits,
         base_predictor.seed,

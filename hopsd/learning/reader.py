@@ -327,7 +327,7 @@ class ReportReader:
     ) -> Collection | None:
         """Return the results of one job's reports; None, with the reports refused, on an error."""
         try:
-            return self._of_job(job, reports, reading)
+            return self._collect(job, reports, reading)
         except Exception as error:
             for name in reports:
                 self._refuse(name, error, refusals)
@@ -342,7 +342,7 @@ class ReportReader:
                 Refusal(name[:300], str(error) if is_known_error else describe_error(error))
             )
 
-    def _of_job(
+    def _collect(
         self, job: JobReading, reports: Mapping[str, Report], reading: Reading
     ) -> Collection:
         jobs = {job.id: job}

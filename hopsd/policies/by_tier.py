@@ -40,12 +40,14 @@ class ByTier(Wrapper):
         plans: list[Plan] = []
         placements: dict[JobId, Allocation] = {}
         for tier in reversed(tiers):
-            plans.append(self._policy(_of_tier(snapshot, tier, placements), tier_settings))
+            plans.append(self._policy(_tier_snapshot(snapshot, tier, placements), tier_settings))
             placements |= plans[-1].placements
         return _merge_plans(plans)
 
 
-def _of_tier(snapshot: Snapshot, tier: int, placements: Mapping[JobId, Allocation]) -> Snapshot:
+def _tier_snapshot(
+    snapshot: Snapshot, tier: int, placements: Mapping[JobId, Allocation]
+) -> Snapshot:
     """Return the snapshot as jobs of ``tier`` see it; ``placements`` are those of higher tiers."""
     first = snapshot.round.first
     jobs: list[Job] = []

@@ -45,12 +45,12 @@ class Timetable:
         """``idle``: GPUs free now; ``gains``: when others become free, after ``now``."""
         self.now = now
         self._servers: dict[NodeName, _Server] = {}
-        of_type: dict[GpuType, list[_Server]] = {}
+        servers_by_type: dict[GpuType, list[_Server]] = {}
         for node in nodes:
             server = _Server(node, now, idle[node.name], gains.get(node.name, ()))
             self._servers[node.name] = server
-            of_type.setdefault(node.gpu_type, []).append(server)
-        self._groups = {t: _Group(servers) for t, servers in of_type.items()}
+            servers_by_type.setdefault(node.gpu_type, []).append(server)
+        self._groups = {t: _Group(servers) for t, servers in servers_by_type.items()}
         self._free_until: dict[int, dict[GpuType, float]] = {}
 
     def free_until(self, gpus: int) -> Mapping[GpuType, float]:

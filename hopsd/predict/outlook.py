@@ -124,7 +124,7 @@ class Outlook:
     def __init__(self, policy: str, priority: PriorityName) -> None:
         """The thread starts with the first offer."""
         self.policy = policy, priority
-        self._predictor = Predictor.of_policy(policy, priority)
+        self._predictor = Predictor.for_policy(policy, priority)
         self.is_restored = False
         """Whether :meth:`restore` was called; before, :meth:`state` lacks what was saved."""
         self._state: Document = self._predictor.as_dict()

@@ -60,8 +60,8 @@ MIN_MARGIN_SECONDS = 1.0
 class Prediction:
     """A prediction made at ``at``: the job starts or ends at ``expected``, and between ``low`` and
     ``high`` with a probability of 80 %, all in seconds of one clock. ``progress`` is the share of
-    the work done, 0 to 1, or None if unknown. Calibration keeps ``forecast`` and ``of_class``.
-    ``certain`` says that the interval has no width besides the margin.
+    the work done, 0 to 1, or None if unknown. Calibration keeps ``forecast`` and
+    ``residual_class``. ``certain`` says that the interval has no width besides the margin.
     """
 
     at: float
@@ -73,7 +73,7 @@ class Prediction:
     source: RunTimeSource
     progress: float | None = None
     forecast: Forecast | None = field(default=None, compare=False)
-    of_class: Class = ()
+    residual_class: Class = ()
     certain: bool = False
 
 
@@ -101,7 +101,7 @@ class Predictor:
     _round_end: float = nan
 
     @staticmethod
-    def of_policy(policy: str, priority: PriorityName, seed: int = 0) -> Predictor:
+    def for_policy(policy: str, priority: PriorityName, seed: int = 0) -> Predictor:
         """Create a predictor with the shipped residuals of the policy's family."""
         traits = traits_of(policy, priority)
         return Predictor(traits, seed, calibration=Calibration(prior_of(traits)))

@@ -70,7 +70,7 @@ class Residual:
     """Residual of one prediction, which counts with ``weight``."""
 
     traits: Traits
-    of_class: Class
+    residual_class: Class
     value: float
     weight: float = 1.0
 
@@ -84,7 +84,7 @@ def learn_prior(residuals: Iterable[Residual]) -> dict[str, dict[str, list[float
     by_class: dict[str, dict[Class, list[tuple[float, float]]]] = {}
     for residual in residuals:
         classes = by_class.setdefault(family_of(residual.traits), {})
-        event, *parts = residual.of_class
+        event, *parts = residual.residual_class
         for counted in (
             (event, PredictedEvent.START.value) if event == PredictedEvent.SUBMISSION else (event,)
         ):

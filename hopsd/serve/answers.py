@@ -128,10 +128,10 @@ class QueryService:
         history = history_for(viewer, self._store.job_history(JobId(job)))
         explanation = {"job": rows.get(job), "history": history, "unseen": None}
         if job not in rows and not history["placements"]:
-            of_array = [row["id"] for row in rows.values() if row["array"] == job]
+            array_tasks = [row["id"] for row in rows.values() if row["array"] == job]
             explanation["unseen"] = (
-                f"job {job} is an array; ask for one of its tasks: {_first_jobs(of_array)}"
-                if of_array
+                f"job {job} is an array; ask for one of its tasks: {_first_jobs(array_tasks)}"
+                if array_tasks
                 else self._explain_unknown(viewer, JobId(job))
             )
         return explanation

@@ -354,12 +354,12 @@ def sentence_of(result: RoundResult) -> str:
     text = (
         f"{kind} of {count_of(len(plan.window) + len(plan.adjusted), 'jobs')} in {seconds:.2f} s"
         f" ({plan.status}, gap {plan.gap:.2%}), {len(plan.waiting)} wait,"
-        f" {plan.fragments} fragments{of_racks(plan.rack_fragments)}"
+        f" {plan.fragments} fragments{rack_fragments_text(plan.rack_fragments)}"
     )
     return f"{text}: {count_outcomes(result.outcomes)}" if result.outcomes else text
 
 
-def of_racks(rack_fragments: int) -> str:
+def rack_fragments_text(rack_fragments: int) -> str:
     """The addition to a number of fragments; "" if there are no rack fragments."""
     return f", {rack_fragments} of them useless to rack-bound jobs" if rack_fragments else ""
 

@@ -72,6 +72,6 @@ class AllocationSpeeds:
         }
         tables = {self._safe[name]: t for name, t in self._workload.throughput.items()}
         leaf_factors = {
-            self._safe[name]: of_leaves for name, of_leaves in self._workload.across.items()
+            self._safe[name]: by_leaves for name, by_leaves in self._workload.across.items()
         }
         return Knowledge(tables=tables, server_factor=factors, across=leaf_factors)

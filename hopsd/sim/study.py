@@ -83,7 +83,7 @@ def play(
 
 def watcher_of(name: str, settings: SimulationSettings) -> Watcher:
     """Make a watcher that predicts what the policy called ``name`` does."""
-    return Watcher(Predictor.of_policy(name, settings.plan.priority, settings.plan.seed))
+    return Watcher(Predictor.for_policy(name, settings.plan.priority, settings.plan.seed))
 
 
 def result_of(

@@ -43,22 +43,22 @@ def with_idle_shares(
 
     ``free`` has the free GPUs of each node or part.
     """
-    of_host: Counter[NodeName] = Counter()
+    host_gpus: Counter[NodeName] = Counter()
     for node in nodes:
-        of_host[host_of(node.name)] += max(0, free.get(node.name, 0))
+        host_gpus[host_of(node.name)] += max(0, free.get(node.name, 0))
     return [
-        _with_idle(node, max(0, free.get(node.name, 0)), of_host[host_of(node.name)])
+        _with_idle(node, max(0, free.get(node.name, 0)), host_gpus[host_of(node.name)])
         if node.is_mixed
         else node
         for node in nodes
     ]
 
 
-def _with_idle(node: NodeReading, free: int, of_host: int) -> NodeReading:
+def _with_idle(node: NodeReading, free: int, host_gpus: int) -> NodeReading:
     def share(idle: int | None, maximum: int | None) -> int | None:
         if idle is None or maximum is None:
             return None
-        return min(maximum, idle * free // of_host) if of_host else 0
+        return min(maximum, idle * free // host_gpus) if host_gpus else 0
 
     return replace(
         node,

@@ -60,7 +60,7 @@ class PyslurmAdapter(ScontrolAdapter):
         self._gres: dict[_Start, Sequence[str]] = {}
 
     def hold(self, job: JobId, begin: float = 0.0) -> None:
-        if self._of_array(job):
+        if self._is_array(job):
             super().hold(job, begin)
             return
         self._modify(job, priority=0, begin_time=int(begin) or "now")
@@ -88,7 +88,7 @@ class PyslurmAdapter(ScontrolAdapter):
         errors: list[SlurmError] = []
         for job in jobs:
             try:
-                if self._of_array(job):
+                if self._is_array(job):
                     super().release([job])
                     continue
                 with _slurm_errors(f"release {job}"):
@@ -101,13 +101,13 @@ class PyslurmAdapter(ScontrolAdapter):
             raise SlurmError("; ".join(map(str, errors)))
 
     def signal(self, job: JobId, signal: str, scope: SignalScope) -> None:
-        if self._of_array(job):
+        if self._is_array(job):
             super().signal(job, signal, scope)
             return
         with _slurm_errors(f"signal {job} with {signal}"):
             self._slurm.Job(int(job)).send_signal(f"SIG{signal}", steps=scope.value)
 
-    def _of_array(self, job: JobId) -> bool:
+    def _is_array(self, job: JobId) -> bool:
         return "_" in job or job in self._rests
 
     def _modify(self, job: JobId, **changes: Any) -> None:
@@ -120,7 +120,7 @@ class PyslurmAdapter(ScontrolAdapter):
         """
         if placement.reset or placement.allocation.spread or not placement.simple:
             return False
-        if self._of_array(placement.job):
+        if self._is_array(placement.job):
             return False
         with _slurm_errors(f"load {placement.job}"):
             job = self._slurm.Job.load(int(placement.job))

@@ -61,12 +61,12 @@ def _even_tasks(placement: Placement, release: Release) -> list[str]:
     if _cores_by_gpu(placement, release):
         return [*words, f"cpusPerTres=gres:gpu:{ceil(placement.cores_per_gpu)}"]
     cores = max(1, ceil(placement.cores_per_gpu * gpus) // tasks)
-    of_node = cores * tasks
+    node_cores = cores * tasks
     return [
         *words,
-        f"numcpus={of_node * nodes}",
+        f"numcpus={node_cores * nodes}",
         f"cpuspertask={cores}",
-        f"mincpusnode={of_node}",
+        f"mincpusnode={node_cores}",
     ]
 
 

@@ -32,7 +32,7 @@ def reserved_from(records: Iterable[Mapping[str, str]], now: float) -> dict[Node
         SlurmError: a start time cannot be parsed.
     """
     starts: dict[NodeName, float] = {}
-    for fields, nodes in _of_nodes(records, "StartTime"):
+    for fields, nodes in _node_reservations(records, "StartTime"):
         begin = _seconds(fields["StartTime"])
         if begin > now:
             for node in node_names(nodes):
@@ -43,7 +43,7 @@ def reserved_from(records: Iterable[Mapping[str, str]], now: float) -> dict[Node
 def reserved_now(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeName, str]:
     """Return the names of the reservations that each node is in now, joined by ``,``."""
     reservations_by_node: dict[NodeName, str] = {}
-    for fields, nodes in _of_nodes(records, "ReservationName", "StartTime", "EndTime"):
+    for fields, nodes in _node_reservations(records, "ReservationName", "StartTime", "EndTime"):
         if _seconds(fields["StartTime"]) <= now < _seconds(fields["EndTime"]):
             for node in node_names(nodes):
                 name = fields["ReservationName"]
@@ -56,7 +56,7 @@ def reserved_now(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeN
 def reserved_until(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeName, float]:
     """Return when each node's current reservation ends or, if it is in none, its next one."""
     ends: dict[NodeName, tuple[float, float]] = {}
-    for fields, nodes in _of_nodes(records, "StartTime", "EndTime"):
+    for fields, nodes in _node_reservations(records, "StartTime", "EndTime"):
         begin, end = max(now, _seconds(fields["StartTime"])), _seconds(fields["EndTime"])
         if end > now:
             for node in node_names(nodes):
@@ -64,7 +64,7 @@ def reserved_until(records: Iterable[Mapping[str, str]], now: float) -> dict[Nod
     return {node: end for node, (_, end) in ends.items()}
 
 
-def _of_nodes(
+def _node_reservations(
     records: Iterable[Mapping[str, str]], *keys: str
 ) -> Iterator[tuple[Mapping[str, str], str]]:
     """Yield reservations that have ``keys``, with their nodes; skip those of licences alone."""

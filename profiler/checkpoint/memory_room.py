@@ -16,17 +16,17 @@ _NO_LIMIT = 2**60
 
 def usable(folder: Path, root: Path = Path("/")) -> int:
     """Bytes usable for a file in ``folder``, which is in memory. /proc and /sys are in ``root``."""
-    free = [shutil.disk_usage(folder).free, *_of_machine(root), *_of_groups(root)]
+    free = [shutil.disk_usage(folder).free, *_machine_memory(root), *_cgroup_memory(root)]
     return int(SHARE * min(free))
 
 
-def _of_machine(root: Path) -> Iterator[int]:
+def _machine_memory(root: Path) -> Iterator[int]:
     match = re.search(r"^MemAvailable: +(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE)
     if match:
         yield 1024 * int(match[1])
 
 
-def _of_groups(root: Path) -> Iterator[int]:
+def _cgroup_memory(root: Path) -> Iterator[int]:
     """Yield the free memory of each control group around this process (Slurm limits a job's)."""
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)

@@ -152,7 +152,7 @@ class KeptSteps:
         elif (sampler := _sampler(trainer, loader)) is not None:
             drops = trainer.args.dataloader_drop_last
             self._batches = _batches(sampler, global_batch, share, seed, drops)
-            loader = _of_batches(loader, self._batches) if self._batches is not None else loader
+            loader = _with_batches(loader, self._batches) if self._batches is not None else loader
         if self._batches is None:
             return self._load() if self._keep_evenly() else loader
         trainer.args.gradient_accumulation_steps = self._batches.accumulation
@@ -430,7 +430,7 @@ class _SeededSampler:
         return iter(self._sampler)
 
 
-def _of_batches(loader: Any, batches: _Batches) -> Any:
+def _with_batches(loader: Any, batches: _Batches) -> Any:
     """Make Accelerate's loader with ``batches``."""
     module = importlib.import_module("accelerate.data_loader")
     return module.DataLoaderShard(

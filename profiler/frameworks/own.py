@@ -28,7 +28,7 @@ _FIRST_NOTE_FILE = "beginning.json"
 _SCRIPT = script()
 """Read when the framework is imported, since people edit scripts while they run."""
 
-_VARIABLES = environment.of_the_user(startup.ENVIRON)
+_VARIABLES = environment.user_variables(startup.ENVIRON)
 
 
 @dataclass(frozen=True)

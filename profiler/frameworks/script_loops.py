@@ -33,7 +33,7 @@ def _reason(path: str, line: int) -> str:
     for loop in _enclosing_loops(tree, line):
         if isinstance(loop, ast.While):
             return f"the `while` in line {loop.lineno} decides how long it trains"
-        for end in _ends(loop.body, of_loop=True):
+        for end in _ends(loop.body, is_outermost=True):
             return f"the `{end[0]}` in line {end[1]} decides how long it trains"
     return ""
 
@@ -49,18 +49,18 @@ def _enclosing_loops(tree: ast.AST, line: int) -> Iterator[ast.For | ast.While]:
         yield from _enclosing_loops(node, line)
 
 
-def _ends(body: list[ast.stmt], *, of_loop: bool) -> Iterator[tuple[str, int]]:
-    """Yield what leaves a loop; with ``of_loop`` False, ``body`` is in an inner loop, which any
-    `break` belongs to.
+def _ends(body: list[ast.stmt], *, is_outermost: bool) -> Iterator[tuple[str, int]]:
+    """Yield what leaves a loop. Unless ``is_outermost``, ``body`` is in an inner loop, to which any
+    `break` belongs.
     """
     for node in body:
-        if isinstance(node, ast.Return) or (of_loop and isinstance(node, ast.Break)):
+        if isinstance(node, ast.Return) or (is_outermost and isinstance(node, ast.Break)):
             yield type(node).__name__.lower(), node.lineno
         if isinstance(node, _FUNCTIONS):
             continue
-        inner = of_loop and not isinstance(node, (ast.For, ast.While))
+        inner = is_outermost and not isinstance(node, (ast.For, ast.While))
         parts = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
         for handler in getattr(node, "handlers", []):
             parts.append(handler.body)
         for part in parts:
-            yield from _ends(part, of_loop=inner)
+            yield from _ends(part, is_outermost=inner)

@@ -111,10 +111,10 @@ def shares_of(
 ) -> Shares:
     """Build the program's input; rates assume the tightest placement that the type allows."""
     types = list(servers.types)
-    of_type = {node.name: types.index(node.gpu_type) for node in snapshot.nodes}
+    type_index = {node.name: types.index(node.gpu_type) for node in snapshot.nodes}
     capacity = np.zeros(len(types))
     for name, idle in servers.idle.items():
-        capacity[of_type[name]] += idle
+        capacity[type_index[name]] += idle
     rates = np.array(
         [[servers.rate_on(j, t, g) for t in types] for j, g in zip(jobs, gpus, strict=True)]
     )

@@ -39,13 +39,13 @@ def with_limits(
 class _Rows:
     """The rows for limits.
 
-    ``capacity``: by row. By job, ``of_gpus``: its rows, with how much each GPU takes of them;
-    ``of_count``: its rows that count jobs.
+    ``capacity``: by row. By job, ``gpu_rows``: its rows, with how much each GPU takes of them;
+    ``count_rows``: its rows that count jobs.
     """
 
     capacity: list[int]
-    of_gpus: list[list[tuple[int, int]]]
-    of_count: list[list[int]]
+    gpu_rows: list[list[tuple[int, int]]]
+    count_rows: list[list[int]]
 
 
 def _rows_that_bind(
@@ -63,11 +63,11 @@ def _rows_that_bind(
             amount_of(jobs[i].id, int(largest[i])) for i in members
         ):
             for i in members:
-                rows.of_gpus[i].append((first + len(rows.capacity), amount_of(jobs[i].id, 1)))
+                rows.gpu_rows[i].append((first + len(rows.capacity), amount_of(jobs[i].id, 1)))
             rows.capacity.append(remaining_limit.gpus)
         if remaining_limit.count is not None and remaining_limit.count < len(members):
             for i in members:
-                rows.of_count[i].append(first + len(rows.capacity))
+                rows.count_rows[i].append(first + len(rows.capacity))
             rows.capacity.append(remaining_limit.count)
     return rows
 
@@ -82,13 +82,13 @@ def _shares(columns: Configurations, rows: _Rows) -> tuple[npt.NDArray[np.int32]
     items: dict[object, int] = {None: first_item}
     entries: list[list[tuple[int, int]]] = [[(0, 0)]]
     for i, (first, end) in enumerate(pairwise(start.tolist())):
-        if not rows.of_gpus[i] and not rows.of_count[i]:
+        if not rows.gpu_rows[i] and not rows.count_rows[i]:
             continue
         distinct, inverse = np.unique(sizes[first:end], return_inverse=True)
         numbers = []
         for size in distinct.tolist():
-            entry = [(row, size * per_gpu) for row, per_gpu in rows.of_gpus[i]]
-            entry += [(row, 1) for row in rows.of_count[i]]
+            entry = [(row, size * per_gpu) for row, per_gpu in rows.gpu_rows[i]]
+            entry += [(row, 1) for row in rows.count_rows[i]]
             item = items.setdefault(tuple(entry), first_item + len(entries))
             if item == first_item + len(entries):
                 entries.append(entry)

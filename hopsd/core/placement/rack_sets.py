@@ -397,9 +397,9 @@ def _max_gain(by_groups: Sequence[Floats], groups: int, leaves: int) -> float:
         return float(np.sort(gains)[::-1][:groups].sum())
     best = np.full((leaves + 1, groups + 1), -inf)
     best[0, 0] = 0.0
-    for of_leaf in by_groups:
+    for leaf_values in by_groups:
         before = best.copy()
-        for count, value in enumerate(of_leaf[:groups].tolist(), 1):
+        for count, value in enumerate(leaf_values[:groups].tolist(), 1):
             np.maximum(
                 best[1:, count:], before[:-1, : groups + 1 - count] + value, out=best[1:, count:]
             )

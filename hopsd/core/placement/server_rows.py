@@ -40,7 +40,7 @@ class ServerRows:
         )
         self.server = np.concatenate([np.arange(count), short_of_cores, short_of_memory])
 
-    def _of_counts(self, rules: Rules) -> tuple[Ints, Ints]:
+    def _needs_by_count(self, rules: Rules) -> tuple[Ints, Ints]:
         """Return the cores and the memory that 0, 1, 2, ... GPUs on one server take."""
         if rules not in self._needs:
             self._needs[rules] = cores_of(rules, self._counts), memory_of(rules, self._counts)
@@ -54,7 +54,7 @@ class ServerRows:
         else:
             parts = [(servers, gpus)]
             for rows, amounts in zip(
-                (self.cores, self.memory), self._of_counts(rules), strict=True
+                (self.cores, self.memory), self._needs_by_count(rules), strict=True
             ):
                 if (rows[servers] >= 0).any():
                     parts.append((rows[servers], amounts[gpus]))

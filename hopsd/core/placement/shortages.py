@@ -24,8 +24,8 @@ class Shortages:
         )
         for shortage in shortages:
             if now - shortage.at < KNOWN_SECONDS:
-                of_workload = self._counts_by_workload[shortage.user, shortage.workload]
-                of_workload[shortage.gpu_type] = shortage.gpus
+                counts_by_type = self._counts_by_workload[shortage.user, shortage.workload]
+                counts_by_type[shortage.gpu_type] = shortage.gpus
 
     def avoid(
         self, job: Job, workload: WorkloadName, pools: Pools, *, lasting: bool = True

@@ -58,19 +58,24 @@ class RunQuota:
             kind: max(1, int(settings.share * count)) for kind, count in gpus.items()
         }
         self._per_user = settings.runs_per_user
-        self._of_user: Counter[UserName] = Counter()
+        self._runs_by_user: Counter[UserName] = Counter()
 
     def copy(self) -> RunQuota:
         quota = copy(self)
-        quota._remaining_gpus, quota._of_user = dict(self._remaining_gpus), self._of_user.copy()
+        quota._remaining_gpus, quota._runs_by_user = (
+            dict(self._remaining_gpus),
+            self._runs_by_user.copy(),
+        )
         return quota
 
     def allows(self, gpu_type: GpuType, user: UserName) -> bool:
-        return self._remaining_gpus.get(gpu_type, 0) > 0 and self._of_user[user] < self._per_user
+        return (
+            self._remaining_gpus.get(gpu_type, 0) > 0 and self._runs_by_user[user] < self._per_user
+        )
 
     def count(self, gpu_type: GpuType, user: UserName) -> None:
         self._remaining_gpus[gpu_type] = self._remaining_gpus.get(gpu_type, 0) - 1
-        self._of_user[user] += 1
+        self._runs_by_user[user] += 1
 
 
 def runs_to_begin(

@@ -251,10 +251,10 @@ class RunTimes:
 
 def _equal_user_weights(runs: Sequence[PastRun]) -> list[float]:
     """Return weights that give every user the same total, however many jobs they submit."""
-    of_user: dict[UserName, int] = defaultdict(int)
+    runs_by_user: dict[UserName, int] = defaultdict(int)
     for run in runs:
-        of_user[run.user] += 1
-    return [1.0 / of_user[run.user] for run in runs]
+        runs_by_user[run.user] += 1
+    return [1.0 / runs_by_user[run.user] for run in runs]
 
 
 def _in_seconds(

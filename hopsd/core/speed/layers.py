@@ -170,13 +170,15 @@ def by_workload(
     by_name = {}
     for workload, by_user in users.items():
         layers = [
-            _of_user(user_records, half_life_seconds, now) for user_records in by_user.values()
+            _user_layers(user_records, half_life_seconds, now) for user_records in by_user.values()
         ]
         by_name[workload] = layers[0] if len(layers) == 1 else _median(layers)
     return by_name
 
 
-def _of_user(records: Iterable[ThroughputRecord], half_life_seconds: float, now: float) -> Layers:
+def _user_layers(
+    records: Iterable[ThroughputRecord], half_life_seconds: float, now: float
+) -> Layers:
     layers = Layers(defaultdict(Tables), defaultdict(Tables), {}, defaultdict(Tables))
     present, earlier_records = split(records)
 
@@ -195,10 +197,10 @@ def _of_user(records: Iterable[ThroughputRecord], half_life_seconds: float, now:
 def _median(layers: Sequence[Layers]) -> Layers:
     """Return the median user's value, entry by entry."""
     return Layers(
-        _median_tables([of_user.entity for of_user in layers]),
-        _median_tables([of_user.type for of_user in layers]),
-        {node: t for of_user in layers for node, t in of_user.types.items()},
-        _median_tables([of_user.earlier for of_user in layers]),
+        _median_tables([user_layers.entity for user_layers in layers]),
+        _median_tables([user_layers.type for user_layers in layers]),
+        {node: t for user_layers in layers for node, t in user_layers.types.items()},
+        _median_tables([user_layers.earlier for user_layers in layers]),
     )
 
 
@@ -229,11 +231,11 @@ def server_factors(layers: Layers, min_records: int) -> dict[NodeName, float]:
     """
     factors = {}
     for node, tables in sorted(layers.entity.items()):
-        of_type = layers.type[layers.types[node]].answering(min_records)
+        type_tables = layers.type[layers.types[node]].answering(min_records)
         node_tables = tables.answering(min_records)
-        ratio = _ratio(node_tables.aggregated, of_type.aggregated)
+        ratio = _ratio(node_tables.aggregated, type_tables.aggregated)
         if ratio is None:
-            ratio = _ratio(node_tables.spread, of_type.spread)
+            ratio = _ratio(node_tables.spread, type_tables.spread)
         if ratio is not None:
             factors[node] = ratio
     return factors
@@ -244,23 +246,23 @@ def factors_by_shape(layers: Layers, min_records: int) -> dict[Shape, dict[NodeN
     factors: dict[Shape, dict[NodeName, float]] = {}
     shapes = {gpu_type: tables.shapes for gpu_type, tables in layers.type.items()}
     for node, tables in sorted(layers.entity.items()):
-        of_type = shapes[layers.types[node]]
+        type_speeds = shapes[layers.types[node]]
         for shape, speed in tables.answering(min_records).shapes.items():
-            factors.setdefault(shape, {})[node] = speed.per_gpu / of_type[shape].per_gpu
+            factors.setdefault(shape, {})[node] = speed.per_gpu / type_speeds[shape].per_gpu
     return factors
 
 
 def _ratio(
-    node_speeds: Mapping[Key, MeasuredSpeed], of_type: Mapping[Key, MeasuredSpeed]
+    node_speeds: Mapping[Key, MeasuredSpeed], type_speeds: Mapping[Key, MeasuredSpeed]
 ) -> float | None:
     """Return the mean ratio over the counts, weighted by the server's records; None if none.
 
     With several users, a type may have too few records of a count of which the server has enough,
     since both use the records of their median user.
     """
-    common = {n: speed for n, speed in node_speeds.items() if n in of_type}
+    common = {n: speed for n, speed in node_speeds.items() if n in type_speeds}
     total = sum(speed.weight for speed in common.values())
     if total <= 0.0:
         return None
-    weighted_ratios = (m.weight * m.per_gpu / of_type[n].per_gpu for n, m in common.items())
+    weighted_ratios = (m.weight * m.per_gpu / type_speeds[n].per_gpu for n, m in common.items())
     return sum(weighted_ratios) / total

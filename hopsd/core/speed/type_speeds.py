@@ -111,8 +111,10 @@ def _mean_speeds(
     for fit in filter(credible, knowledge.theory):
         if fit.workload in workloads:
             for user in owners[fit.workload] or [NOBODY]:
-                of_type = speeds.setdefault((user, fit.workload), {}).setdefault(fit.gpu_type, {})
-                of_type.setdefault((1, 1), alone(fit))
+                speeds_by_shape = speeds.setdefault((user, fit.workload), {}).setdefault(
+                    fit.gpu_type, {}
+                )
+                speeds_by_shape.setdefault((1, 1), alone(fit))
     return speeds
 
 

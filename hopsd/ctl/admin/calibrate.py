@@ -257,7 +257,7 @@ def _summary(bandwidths: Sequence[Bandwidth], config: Config, *, is_stored: bool
     for bandwidth in bandwidths:
         yield (
             f"{bandwidth.gpu_type}: b_link {bandwidth.b_link:.4g}, b_net"
-            f" {bandwidth.b_net:.4g}{_of_leaves(bandwidth)} parameters/s"
+            f" {bandwidth.b_net:.4g}{_leaves_text(bandwidth)} parameters/s"
             f" {'stored' if is_stored else 'not stored'}"
         )
         if bandwidth.gpu_type in config.bandwidth:
@@ -268,7 +268,7 @@ def _summary(bandwidths: Sequence[Bandwidth], config: Config, *, is_stored: bool
             )
 
 
-def _of_leaves(bandwidth: Bandwidth) -> str:
+def _leaves_text(bandwidth: Bandwidth) -> str:
     return f", b_across {bandwidth.b_across:.4g}" if bandwidth.b_across else ""
 
 

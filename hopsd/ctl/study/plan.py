@@ -15,7 +15,7 @@ from hopsd.model.ids import job_order
 from hopsd.model.plan import Plan, Snapshot
 from hopsd.model.reason import count_of
 from hopsd.policies.registry import get
-from hopsd.serve.status import of_racks
+from hopsd.serve.status import rack_fragments_text
 
 
 @click.command()
@@ -49,7 +49,7 @@ def _show(snapshot: Snapshot, result: Plan) -> None:
     print(
         f"{jobs} on {count_of(gpus, 'GPUs')} of {sum(n.gpus for n in snapshot.nodes)},"
         f" {len(result.waiting)} wait,"
-        f" {result.fragments} fragments{of_racks(result.rack_fragments)}\n"
+        f" {result.fragments} fragments{rack_fragments_text(result.rack_fragments)}\n"
         f"objective {result.objective:.6g} of at most {result.upper_bound:.6g}"
         f" (gap {result.gap:.3%}, {result.status}), {result.configurations} configurations,"
         f" {result.seconds.get('total', 0.0):.2f} s\n"

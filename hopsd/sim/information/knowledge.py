@@ -136,9 +136,9 @@ def _with_speeds(workload: Workload, sigma: float, rng: random.Random) -> Worklo
                 aggregated=with_errors(table.aggregated, 1),
                 distributed=with_errors(table.distributed, 0),
             )
-            for gpu_type, table in of_types.items()
+            for gpu_type, table in tables_by_type.items()
         }
-        for name, of_types in workload.throughput.items()
+        for name, tables_by_type in workload.throughput.items()
     }
     return replace(workload, throughput=tables)
 
@@ -149,8 +149,8 @@ def _flat(workload: Workload) -> Workload:
         return ThroughputTable({1: 1.0}, spread, source="assumed")
 
     tables = {
-        name: {gpu_type: table(true) for gpu_type, true in of_types.items()}
-        for name, of_types in workload.throughput.items()
+        name: {gpu_type: table(true) for gpu_type, true in tables_by_type.items()}
+        for name, tables_by_type in workload.throughput.items()
     }
     return replace(workload, throughput=tables, server_factor={})
 

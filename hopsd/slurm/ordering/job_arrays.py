@@ -41,11 +41,11 @@ def in_turn(
         else:
             placeable.append(job)
     for members in arrays.values():
-        placeable += _of_array(members, capacity, task_of)
+        placeable += _placeable_tasks(members, capacity, task_of)
     return placeable
 
 
-def _of_array(
+def _placeable_tasks(
     members: Sequence[JobReading], capacity: Callable[[JobReading], int], task_of: TaskReader
 ) -> list[JobReading]:
     record = next((job for job in members if job.rest is not None), None)

@@ -187,7 +187,7 @@ def test_variables_of_the_user_identify_the_training(
             "text",
             [],
             variables(
-                environment.of_the_user(user | user_environment),
+                environment.user_variables(user | user_environment),
                 environment.node_names(user_environment),
                 environment.sizes(user_environment),
             ),
