@@ -722,6 +722,18 @@ def test_a_job_that_would_be_harmed_by_any_second_start_stays(repeats: str, word
     assert words in build.notes[job]
 
 
+def test_a_job_with_a_deadline_stays() -> None:
+    """Regression: Slurm ended it (DEADLINE) when it waited again with its whole time limit."""
+    port, memory = cluster(comment(1)), store()
+    (job,) = port.jobs
+    port.jobs[job] = replace(port.jobs[job], deadline=port.now + 1e5)
+    run_round(port, memory, hops, SETTINGS, None)
+    memory.save_jobs([replace(record, saved=True) for record in memory.jobs().values()])
+    build = run_round(port, memory, hops, SETTINGS, None).build
+    assert job in build.pinned_jobs
+    assert "--deadline" in build.notes[job]
+
+
 @pytest.mark.parametrize(("has_saved", "is_warned"), [(False, True), (True, False), (None, False)])
 def test_a_user_whose_job_was_not_seen_to_save_is_told_about_moves(
     has_saved: bool | None, is_warned: bool

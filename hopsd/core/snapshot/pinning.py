@@ -49,6 +49,11 @@ FAILED_AGAIN_NOTE = (
 )
 
 
+DEADLINE_NOTE = (
+    "it is not moved, since Slurm ends a restarted job whose whole time limit no longer fits before"
+    " its --deadline"
+)
+
 REFUSES_NOTE = (
     "it is not moved, since its script fails if a file or folder of an earlier start exists:"
     " make it continue from there"
@@ -73,7 +78,7 @@ class StayRule(Enum):
     ``UNTIL_SAVED``: until it was seen to save once; ``ENDS_BY_SIGNAL``: since an earlier job of its
     workload ended in the grace of hops' signal; ``RESUBMITS``: since its script submits a job when
     it is stopped; ``REFUSES``: since its script fails at a second start; ``FAILED_AGAIN``: since an
-    earlier job of its workload failed at a second start.
+    earlier job of its workload failed at a second start; ``DEADLINE``: since it has a deadline.
     """
 
     NO = auto()
@@ -83,6 +88,7 @@ class StayRule(Enum):
     RESUBMITS = auto()
     REFUSES = auto()
     FAILED_AGAIN = auto()
+    DEADLINE = auto()
 
 
 STAY_NOTES = {
@@ -91,6 +97,7 @@ STAY_NOTES = {
     StayRule.RESUBMITS: RESUBMITS_NOTE,
     StayRule.REFUSES: REFUSES_NOTE,
     StayRule.FAILED_AGAIN: FAILED_AGAIN_NOTE,
+    StayRule.DEADLINE: DEADLINE_NOTE,
 }
 """The notes for the jobs' users."""
 
@@ -134,6 +141,7 @@ class Pinning:
         """Return the harm that a move would do to a job that Slurm and its user allow to move."""
         kind = None if record is None else (record.user, record.workload)
         reasons = {
+            StayRule.DEADLINE: job.deadline > 0.0,
             StayRule.RESUBMITS: "resubmits" in job.options.repeats,
             StayRule.REFUSES: "refuses" in job.options.repeats,
             StayRule.FAILED_AGAIN: kind in self.failed_again,
