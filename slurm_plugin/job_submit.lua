@@ -332,9 +332,10 @@ end
 ------------------------------------------------------------------------------------------
 -- The site's choices: hops_site.lua beside the job_submit.lua that Slurm loads, read when that is loaded
 -- (Slurm loads it again when job_submit.lua is touched). For example
---     return { partitions = { "hops", "gpu" }, operators = { 997 } }
+--     return { partitions = { "hops", "gpu" }, operators = { 997 }, signal = "USR2" }
 -- partitions: where hops jobs may run; the first one is for jobs that name none. By default, anywhere.
 -- operators: uids besides root and SlurmUser that may change hops jobs, such as hopsd's own.
+-- signal: hopsd's slurm.checkpoint_signal, if it is not USR1; only messages to users need it.
 
 -- The folders of the running scripts: the first is that of Slurm's own job_submit.lua, which is this file or a
 -- site's that calls it, the last is that of this file.
@@ -362,9 +363,11 @@ end
 
 local function check_site(site)
   if type(site) ~= "table" then return "must return a table" end
+  if site.signal ~= nil and type(site.signal) ~= "string" then return "signal must be a name such as USR2" end
   for key, list in pairs(site) do
-    local kind = ({ partitions = "string", operators = "number" })[key]
-    if not kind then return "key " .. tostring(key) .. ": the keys are partitions and operators" end
+    local kind = ({ partitions = "string", operators = "number", signal = "string" })[key]
+    if not kind then return "key " .. tostring(key) .. ": the keys are partitions, operators and signal" end
+    if key == "signal" then list = { list } end
     if type(list) ~= "table" or #list == 0 then return key .. " must be a list with an entry" end
     for _, entry in ipairs(list) do
       if type(entry) ~= kind then return key .. " must be a list of " .. kind .. "s" end
@@ -426,6 +429,7 @@ end
 
 local SITE, SITE_PROBLEM = load_site()
 local APPENDS_OUTPUT = appends_output()
+SITE.signal = SITE.signal or "USR1"
 local PRIVILEGED = { [0] = true }
 for _, uid in ipairs(SITE.operators or {}) do PRIVILEGED[uid] = true end
 PRIVILEGED[own_uid() or 0] = true
@@ -1548,19 +1552,19 @@ local function has_other_counts(o, values)
 end
 
 -- The signal that hops sends before it stops the job: its name, "steps", "shell" or "trap", and the seconds until the
--- stop. If hops sends none, nil and the reason; nil alone if the script handles no signal.
+-- stop. If hops sends none, nil and the reason; nil alone if the script does not handle it.
 local function signal_before_move(o)
   local target, name, seconds = (o.signal or ""):match("^(%w+):(%w+):(%d+)$")
-  if target == "batch" and not has(o.traps, name) then
+  if target == "steps" then return name, target, tonumber(seconds) end
+  name = name or SITE.signal
+  if has(o.ends, name) then
+    return nil, string.format("on %s the script may end as if it were done, so hops does not send it: have the trap run scontrol "
+      .. "requeue $SLURM_JOB_ID, and hops sends it", name)
+  elseif has(o.traps, name) then
+    return name, target and "shell" or "trap", tonumber(seconds)
+  elseif target then
     return nil, string.format("--signal=B: is for the script's shell, which has no trap for %s and would end by it, so hops does "
       .. "not send it", name)
-  elseif o.ends and (target == "batch" and has(o.ends, name) or not o.signal and o.ends == o.traps) then
-    return nil, string.format("on %s the script may end as if it were done, so hops does not send it: have the trap run scontrol "
-      .. "requeue $SLURM_JOB_ID, and hops sends it", name or o.ends)
-  elseif name then
-    return name, target == "steps" and "steps" or "shell", tonumber(seconds)
-  elseif o.traps ~= "none" then
-    return o.traps, "trap"
   end
 end
 
@@ -1588,10 +1592,10 @@ local function explain_moves(script, o, values, job)
   if not name and target then
     text = text .. target .. (vouched and "" or ". The job is not moved until it has called torch.save once")
   elseif not name then
-    text = text .. "the script handles no signal (--signal, trap), so "
+    text = text .. "the script does not handle " .. SITE.signal .. " (--signal, trap), so "
       .. (vouched and "" or "hops will not move it until it has called torch.save once, and ") .. "work since the last save is lost"
   elseif target == "trap" then
-    text = text .. "hops signals the script before (trap), which then starts from its first line"
+    text = text .. "hops sends the script " .. name .. " before (trap), which then starts from its first line"
   else
     text = text .. string.format("hops sends %s %s %d s ahead, and the script then starts from its first line",
       target == "steps" and "the steps that srun starts" or "it", name, seconds)

@@ -644,6 +644,7 @@ def test_jobs_of_unmeasured_restart_time_stay_in_place() -> None:
         (None, "none", Unsaved.STAYS, True),
         (False, "none", Unsaved.MOVES, False),
         (False, "USR1", Unsaved.STAYS_IF_SEEN, False),  # it saves when warned
+        (False, "TERM,INT", Unsaved.STAYS, True),  # it clears up, and hops sends USR1
         (False, "", Unsaved.STAYS_IF_SEEN, False),  # a job from before hops read scripts
     ],
 )

@@ -107,14 +107,16 @@ class Pinning:
     """The rules that decide which running jobs stay.
 
     ``schedulable``: the schedulable nodes; ``by_user``: whether ``preempt=no`` is honoured;
-    ``unsaved``: what happens to a job that was not seen to save; ``ended_by_signal``,
-    ``failed_again``: as in :class:`hopsd.model.knowledge.Knowledge`.
+    ``unsaved``: what happens to a job that was not seen to save; ``signal``: sent to the jobs that
+    ask for none; ``ended_by_signal``, ``failed_again``: as in
+    :class:`hopsd.model.knowledge.Knowledge`.
     """
 
     schedulable: frozenset[NodeName]
     access: Access
     by_user: bool
     unsaved: Unsaved
+    signal: str
     ended_by_signal: frozenset[tuple[UserName, WorkloadName]] = frozenset()
     failed_again: frozenset[tuple[UserName, WorkloadName]] = frozenset()
 
@@ -145,31 +147,31 @@ class Pinning:
             StayRule.RESUBMITS: "resubmits" in job.options.repeats,
             StayRule.REFUSES: "refuses" in job.options.repeats,
             StayRule.FAILED_AGAIN: kind in self.failed_again,
-            StayRule.ENDS_BY_SIGNAL: kind in self.ended_by_signal and job.options.is_warned,
-            StayRule.UNTIL_SAVED: _is_unsaved(job, record, self.unsaved),
+            StayRule.ENDS_BY_SIGNAL: kind in self.ended_by_signal
+            and job.options.is_warned(self.signal),
+            StayRule.UNTIL_SAVED: self._is_unsaved(job, record),
         }
         return next((stay for stay, applies in reasons.items() if applies), StayRule.NO)
 
+    def _is_unsaved(self, job: JobReading, record: JobRecord | None) -> bool:
+        """Whether a job that could otherwise be moved stays until it has saved."""
+        is_vouched_for = self.unsaved is Unsaved.MOVES or job.options.preempt
+        if record is None or record.saved or is_vouched_for or self._answers(job, record):
+            return False
+        return self.unsaved is Unsaved.STAYS or record.saved is False
 
-def _is_unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> bool:
-    """Whether a job that could otherwise be moved stays until it has saved."""
-    is_vouched_for = rule is Unsaved.MOVES or job.options.preempt
-    if record is None or record.saved or is_vouched_for or _answers(job, record):
-        return False
-    return rule is Unsaved.STAYS or record.saved is False
+    def _answers(self, job: JobReading, record: JobRecord) -> bool:
+        """Whether a job that was not seen to save may still do so on its signal.
 
-
-def _answers(job: JobReading, record: JobRecord) -> bool:
-    """Whether a job that was not seen to save may still do so on its signal.
-
-    Only the reports show whether the job's steps handle a signal: scripts also ask for one before
-    the time limit, where an unhandled signal costs nothing. A job that was restarted without having
-    saved is not stopped in vain again.
-    """
-    options = job.options
-    if "requeues" in options.repeats:
-        return options.is_warned
-    in_vain = job.restarts > 0 and record.saved is False
-    if options.signal and options.signal_steps:
-        return record.answers_signal is True and not in_vain
-    return options.is_warned and not in_vain
+        Only the reports show whether the job's steps handle a signal: scripts also ask for one
+        before the time limit, where an unhandled signal costs nothing. A job that was restarted
+        without having saved is not stopped in vain again.
+        """
+        options = job.options
+        is_warned = options.is_warned(self.signal)
+        if "requeues" in options.repeats:
+            return is_warned
+        in_vain = job.restarts > 0 and record.saved is False
+        if options.signal and options.signal_steps:
+            return record.answers_signal is True and not in_vain
+        return is_warned and not in_vain
