@@ -289,7 +289,9 @@ def test_explain_names_the_source_of_run_times() -> None:
 
 def test_explain_gives_a_reason_without_a_code_alone() -> None:
     """Regression: "None: hops is paused"."""
-    names = "comment expected sensitivity gain throughput source workload age_seconds between noticed"
+    names = (
+        "comment expected sensitivity gain throughput source workload age_seconds between noticed"
+    )
     absent: dict[str, Any] = dict.fromkeys(names.split())
     row = job(1) | absent
     assert dict(_facts(row))["waits because"] == "outside_window: number 17 in the queue"
