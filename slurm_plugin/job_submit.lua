@@ -1487,7 +1487,7 @@ local function warn_of_fixed_gpus(_, o, values)
   local fixed = o.fixed
   if not fixed then return nil end
   local fits = o.each == fixed.count
-  if o.shape == "node" then
+  if o.shape == "node" or fixed.count == 1 then -- a single GPU is on a single node
     fits = not values.reqs:find("-", 1, true)
     for count in values.reqs:gmatch("%d+") do fits = fits and tonumber(count) == fixed.count end
   end
@@ -1496,8 +1496,8 @@ local function warn_of_fixed_gpus(_, o, values)
   if fixed.roles then
     return string.format("the script gives roles to %d GPUs of a node (%s): %s", fixed.count, fixed.name, wanted)
   end
-  return string.format("the script fixes %d GPUs on each node (%s), however many it gets there: %s, or %s",
-    fixed.count, fixed.name, fixed.instead, wanted)
+  return string.format("the script fixes %d GPU%s on each node (%s), however many it gets there: %s, or %s",
+    fixed.count, fixed.count == 1 and "" or "s", fixed.name, fixed.instead, wanted)
 end
 
 local function warn_of_fixed_total(script, o, values)

@@ -243,6 +243,8 @@ def test_the_comment_overrides_the_options_shape(
         ("--gres=gpu:8 -N2", "8,16", "torchrun --nproc_per_node=8", False),
         ("--gres=gpu:8 -N2", "8,16", "torchrun --nproc_per_node=4", True),
         ("", "8", "torchrun --nproc_per_node=8", True),
+        ("", "1", "torchrun --standalone --nproc_per_node=1", False),
+        ("", "1,2", "torchrun --standalone --nproc_per_node=1", True),
         ("--gres=gpu:2", "1,2", "srun python t.py trainer.devices=2", True),
     ],
 )
