@@ -943,12 +943,11 @@ local function starts_program(line)
   return false
 end
 
-local THERE, NOT_THERE = "%[+%s+%-[def]%s[^%]]*%]+", "%[+%s+!%s+%-[def]%s[^%]]*%]+"
-local FAILS = "[^%w_]exit%s+[$1-9]"
-
 -- Whether the script fails at once if it finds files of an earlier start: it has a guard against an existing output
 -- folder, or a mkdir or mv that cannot succeed twice.
 local function refuses_again(text)
+  local THERE, NOT_THERE = "%[+%s+%-[def]%s[^%]]*%]+", "%[+%s+!%s+%-[def]%s[^%]]*%]+"
+  local FAILS = "[^%w_]exit%s+[$1-9]"
   local inside, strict, lines = false, false, 0
   for raw in text:gmatch("[^\n]+") do
     -- The patterns search to the end from each bracket, so long texts are cut: what people write is shorter.
@@ -1336,6 +1335,19 @@ local function why_no_room(cluster, job, o, count)
   end
   local most = o.shape == "node" and "the most on one node are %d" or o.each and "nodes with %d each have %d in all" or "the cluster has %d of one type"
   return string.format("%d GPUs%s: " .. most, count, o.kind and " of the type " .. o.kind or "", o.each and o.shape ~= "node" and o.each or room, room)
+end
+
+-- Warns if the script asks for no GPUs, and for a number of tasks that it can never have: each GPU gets one.
+local function warn_of_tasks(_, o, values)
+  if o.per_node or o.total or o.tasks_per_gpu or o.tasks_ratio ~= "1/1" then return nil end
+  local tasks = o.tasks or o.tasks_each
+  local low, high = values.reqs:match("(%d+)%s*%-%s*(%d+)")
+  if low and tasks >= tonumber(low) and tasks <= tonumber(high) then return nil end
+  for count in values.reqs:gmatch("%d+") do
+    if tonumber(count) == tasks then return nil end
+  end
+  return string.format("the script asks for %d tasks and for no GPUs, so it gets one task for each GPU: if several share a GPU, say "
+    .. "how many GPUs they share (--gpus)", tasks)
 end
 
 -- Warns if the job requests more cores per GPU than a GPU's share of its node, which is the most that hops gives.
@@ -1827,7 +1839,7 @@ local function accept(job, partitions, values, asked, word)
     job.requeue = 1
     tell("--no-requeue is ignored, since preempt=yes in the comment lets hops move the job")
   end
-  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_segment, warn_of_cores,
+  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_segment, warn_of_tasks, warn_of_cores,
     warn_of_room }) do
     local text = warn(job.script, asked, values, job)
     if text then tell(text) end
