@@ -771,7 +771,8 @@ local function signals_in(text)
   return names
 end
 
--- The handlers in a shell's text, as { what it runs, its signals, the text that names them }; `-` resets a handler.
+-- The handlers in a shell's text, as { what it runs, its signals, the text that names them }; `-` resets a handler. A
+-- shell that ignores a signal ('') handles it no better: neither it nor the programs that it starts save anything.
 local function handlers_of(text)
   local handlers = {}
   for at in text:gmatch("[^%w_]trap[ \t]+()") do
@@ -780,6 +781,7 @@ local function handlers_of(text)
     local last = quote and text:find(quote, from + 1, true) or text:find("[ \t\n;]", from)
     if not last or #handlers >= MAX_HANDLERS then break end
     local runs = text:sub(quote and from + 1 or from, math.min(last - 1, from + HANDLER_CHARACTERS))
+    if not runs:find("%S") then runs = "-" end
     handlers[#handlers + 1] = { runs, signals_in(text:sub(last + 1, last + 128)), " " .. text:sub(last + 1, last + 128):match("^[^\n;&|)]*") }
   end
   return handlers
@@ -837,7 +839,6 @@ end
 -- Whether a shell that runs this handler may end because of the signal, so that Slurm takes the job for completed: the
 -- handler exits, lets the training end, or interrupts the script's only `wait`.
 local function may_end(text, begins, runs)
-  if runs:find("^%s*$") then return false end -- the signal is ignored
   local acts, complete = acts_of(text, begins, runs)
   if not complete then return true end
   if not runs:find("[^%w_]") and not runs:find("^true$") and not begins[runs] then return true end -- defined elsewhere
@@ -1575,8 +1576,7 @@ local function signal_before_move(o)
   elseif has(o.traps, name) then
     return name, target and "shell" or "trap", tonumber(seconds)
   elseif target then
-    return nil, string.format("--signal=B: is for the script's shell, which has no trap for %s and would end by it, so hops does "
-      .. "not send it", name)
+    return nil, string.format("--signal=B: is for the script's shell, which has no handler for %s, so hops does not send it", name)
   end
 end
 

@@ -100,6 +100,9 @@ def test_the_signal_of_the_environment_overrides_the_scripts(variable: str) -> N
         ("# trap save USR1\npython train.py", set()),
         ("echo USR1", set()),
         ("trap cleanup EXIT", set()),
+        ("trap '' USR1\npython train.py", set()),
+        ('trap "" USR1 TERM\npython train.py', set()),
+        ("trap : USR1\npython train.py & wait; wait", {"USR1"}),
         ("import signal\nsignal.signal(signal.SIGUSR1, save)", {"USR1"}),
         ("trap save USR1\ntrap save USR1\ntrap save 10", {"USR1"}),
     ],
@@ -267,7 +270,7 @@ def test_sbatch_explains_why_no_signal_is_sent() -> None:
     """A mistake in the script is also named at submission."""
     script = "#!/bin/bash\n#SBATCH --signal=B:USR1@60\nsrun x\n"
     messages = submit(script, check=False)[1]
-    assert "would end by it, so hops does not send it. It may restart on" in messages
+    assert "no handler for USR1, so hops does not send it. It may restart on" in messages
 
 
 def test_a_job_that_stays_is_referred_to_explain() -> None:
