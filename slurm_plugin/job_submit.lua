@@ -1644,7 +1644,9 @@ end
 -- What may happen to a job that hops may move, and how to prevent it; nil if the job stays in place.
 local function warn_of_moves(script, o, values, job)
   if values.preempt == "no" then return nil end
-  if has(o.repeats, "resubmits") then
+  if option_in(script, "^#SBATCH.*%-%-deadline[= ]+(%S+)") then -- Slurm does not pass the option to this script
+    return "hops does not move the job while it runs, since Slurm would end it if its whole --time no longer fits before its --deadline"
+  elseif has(o.repeats, "resubmits") then
     return "the script submits a job when it is stopped (trap), so hops does not move it: leave sbatch out of the trap, and "
       .. "hops starts the job again by itself"
   elseif has(o.repeats, "refuses") then

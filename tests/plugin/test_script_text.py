@@ -314,6 +314,15 @@ def test_measuring_runs_are_announced_only_to_jobs_that_ask_for_them(
     assert ("profile=yes" in messages) == bool(words)
 
 
+def test_a_script_with_a_deadline_is_told_that_it_stays() -> None:
+    script = "#!/bin/bash\n#SBATCH --time=60 --deadline=now+2hours\nsrun python train.py\n"
+    for check in (True, False):
+        messages = submit(script, "hops:reqs=1,2", check=check)[1]
+        assert "hops does not move the job while it runs" in messages
+        assert "may be stopped" not in messages
+        assert "may restart" not in messages
+
+
 def test_options_end_at_the_first_command() -> None:
     """sbatch does the same."""
     options, messages = submit("#!/bin/bash\n\nsrun x\n#SBATCH --signal=USR1@60\n")
