@@ -7,4 +7,7 @@ return {
   -- Numeric uids that may release and change hops jobs besides root and SlurmUser: that of hopsd's
   -- account, if it is neither of the two, and those of operators.
   -- operators = { 997 },
+
+  -- slurm.checkpoint_signal of hopsd.toml, if it is not USR1: sbatch's messages name it.
+  -- signal = "USR2",
 }

@@ -332,9 +332,10 @@ end
 ------------------------------------------------------------------------------------------
 -- The site's choices: hops_site.lua beside the job_submit.lua that Slurm loads, read when that is loaded
 -- (Slurm loads it again when job_submit.lua is touched). For example
---     return { partitions = { "hops", "gpu" }, operators = { 997 } }
+--     return { partitions = { "hops", "gpu" }, operators = { 997 }, signal = "USR2" }
 -- partitions: where hops jobs may run; the first one is for jobs that name none. By default, anywhere.
 -- operators: uids besides root and SlurmUser that may change hops jobs, such as hopsd's own.
+-- signal: hopsd's slurm.checkpoint_signal, if it is not USR1; only messages to users need it.
 
 -- The folders of the running scripts: the first is that of Slurm's own job_submit.lua, which is this file or a
 -- site's that calls it, the last is that of this file.
@@ -362,9 +363,11 @@ end
 
 local function check_site(site)
   if type(site) ~= "table" then return "must return a table" end
+  if site.signal ~= nil and type(site.signal) ~= "string" then return "signal must be a name such as USR2" end
   for key, list in pairs(site) do
-    local kind = ({ partitions = "string", operators = "number" })[key]
-    if not kind then return "key " .. tostring(key) .. ": the keys are partitions and operators" end
+    local kind = ({ partitions = "string", operators = "number", signal = "string" })[key]
+    if not kind then return "key " .. tostring(key) .. ": the keys are partitions, operators and signal" end
+    if key == "signal" then list = { list } end
     if type(list) ~= "table" or #list == 0 then return key .. " must be a list with an entry" end
     for _, entry in ipairs(list) do
       if type(entry) ~= kind then return key .. " must be a list of " .. kind .. "s" end
@@ -426,6 +429,7 @@ end
 
 local SITE, SITE_PROBLEM = load_site()
 local APPENDS_OUTPUT = appends_output()
+SITE.signal = SITE.signal or "USR1"
 local PRIVILEGED = { [0] = true }
 for _, uid in ipairs(SITE.operators or {}) do PRIVILEGED[uid] = true end
 PRIVILEGED[own_uid() or 0] = true
@@ -767,7 +771,8 @@ local function signals_in(text)
   return names
 end
 
--- The handlers in a shell's text, as { what it runs, its signals, the text that names them }; `-` resets a handler.
+-- The handlers in a shell's text, as { what it runs, its signals, the text that names them }; `-` resets a handler. A
+-- shell that ignores a signal ('') handles it no better: neither it nor the programs that it starts save anything.
 local function handlers_of(text)
   local handlers = {}
   for at in text:gmatch("[^%w_]trap[ \t]+()") do
@@ -776,6 +781,7 @@ local function handlers_of(text)
     local last = quote and text:find(quote, from + 1, true) or text:find("[ \t\n;]", from)
     if not last or #handlers >= MAX_HANDLERS then break end
     local runs = text:sub(quote and from + 1 or from, math.min(last - 1, from + HANDLER_CHARACTERS))
+    if not runs:find("%S") then runs = "-" end
     handlers[#handlers + 1] = { runs, signals_in(text:sub(last + 1, last + 128)), " " .. text:sub(last + 1, last + 128):match("^[^\n;&|)]*") }
   end
   return handlers
@@ -833,7 +839,6 @@ end
 -- Whether a shell that runs this handler may end because of the signal, so that Slurm takes the job for completed: the
 -- handler exits, lets the training end, or interrupts the script's only `wait`.
 local function may_end(text, begins, runs)
-  if runs:find("^%s*$") then return false end -- the signal is ignored
   local acts, complete = acts_of(text, begins, runs)
   if not complete then return true end
   if not runs:find("[^%w_]") and not runs:find("^true$") and not begins[runs] then return true end -- defined elsewhere
@@ -939,12 +944,11 @@ local function starts_program(line)
   return false
 end
 
-local THERE, NOT_THERE = "%[+%s+%-[def]%s[^%]]*%]+", "%[+%s+!%s+%-[def]%s[^%]]*%]+"
-local FAILS = "[^%w_]exit%s+[$1-9]"
-
 -- Whether the script fails at once if it finds files of an earlier start: it has a guard against an existing output
 -- folder, or a mkdir or mv that cannot succeed twice.
 local function refuses_again(text)
+  local THERE, NOT_THERE = "%[+%s+%-[def]%s[^%]]*%]+", "%[+%s+!%s+%-[def]%s[^%]]*%]+"
+  local FAILS = "[^%w_]exit%s+[$1-9]"
   local inside, strict, lines = false, false, 0
   for raw in text:gmatch("[^\n]+") do
     -- The patterns search to the end from each bracket, so long texts are cut: what people write is shorter.
@@ -1334,6 +1338,19 @@ local function why_no_room(cluster, job, o, count)
   return string.format("%d GPUs%s: " .. most, count, o.kind and " of the type " .. o.kind or "", o.each and o.shape ~= "node" and o.each or room, room)
 end
 
+-- Warns if the script asks for no GPUs, and for a number of tasks that it can never have: each GPU gets one.
+local function warn_of_tasks(_, o, values)
+  if o.per_node or o.total or o.tasks_per_gpu or o.tasks_ratio ~= "1/1" then return nil end
+  local tasks = o.tasks or o.tasks_each
+  local low, high = values.reqs:match("(%d+)%s*%-%s*(%d+)")
+  if low and tasks >= tonumber(low) and tasks <= tonumber(high) then return nil end
+  for count in values.reqs:gmatch("%d+") do
+    if tonumber(count) == tasks then return nil end
+  end
+  return string.format("the script asks for %d tasks and for no GPUs, so it gets one task for each GPU: if several share a GPU, say "
+    .. "how many GPUs they share (--gpus)", tasks)
+end
+
 -- Warns if the job requests more cores per GPU than a GPU's share of its node, which is the most that hops gives.
 local function warn_of_cores(_, o, values)
   if not o.cores_ratio or o.exclusive or values.cpu == "yes" then return nil end
@@ -1483,7 +1500,7 @@ local function warn_of_fixed_gpus(_, o, values)
   local fixed = o.fixed
   if not fixed then return nil end
   local fits = o.each == fixed.count
-  if o.shape == "node" then
+  if o.shape == "node" or fixed.count == 1 then -- a single GPU is on a single node
     fits = not values.reqs:find("-", 1, true)
     for count in values.reqs:gmatch("%d+") do fits = fits and tonumber(count) == fixed.count end
   end
@@ -1492,8 +1509,8 @@ local function warn_of_fixed_gpus(_, o, values)
   if fixed.roles then
     return string.format("the script gives roles to %d GPUs of a node (%s): %s", fixed.count, fixed.name, wanted)
   end
-  return string.format("the script fixes %d GPUs on each node (%s), however many it gets there: %s, or %s",
-    fixed.count, fixed.name, fixed.instead, wanted)
+  return string.format("the script fixes %d GPU%s on each node (%s), however many it gets there: %s, or %s",
+    fixed.count, fixed.count == 1 and "" or "s", fixed.name, fixed.instead, wanted)
 end
 
 local function warn_of_fixed_total(script, o, values)
@@ -1548,19 +1565,18 @@ local function has_other_counts(o, values)
 end
 
 -- The signal that hops sends before it stops the job: its name, "steps", "shell" or "trap", and the seconds until the
--- stop. If hops sends none, nil and the reason; nil alone if the script handles no signal.
+-- stop. If hops sends none, nil and the reason; nil alone if the script does not handle it.
 local function signal_before_move(o)
   local target, name, seconds = (o.signal or ""):match("^(%w+):(%w+):(%d+)$")
-  if target == "batch" and not has(o.traps, name) then
-    return nil, string.format("--signal=B: is for the script's shell, which has no trap for %s and would end by it, so hops does "
-      .. "not send it", name)
-  elseif o.ends and (target == "batch" and has(o.ends, name) or not o.signal and o.ends == o.traps) then
+  if target == "steps" then return name, target, tonumber(seconds) end
+  name = name or SITE.signal
+  if has(o.ends, name) then
     return nil, string.format("on %s the script may end as if it were done, so hops does not send it: have the trap run scontrol "
-      .. "requeue $SLURM_JOB_ID, and hops sends it", name or o.ends)
-  elseif name then
-    return name, target == "steps" and "steps" or "shell", tonumber(seconds)
-  elseif o.traps ~= "none" then
-    return o.traps, "trap"
+      .. "requeue $SLURM_JOB_ID, and hops sends it", name)
+  elseif has(o.traps, name) then
+    return name, target and "shell" or "trap", tonumber(seconds)
+  elseif target then
+    return nil, string.format("--signal=B: is for the script's shell, which has no handler for %s, so hops does not send it", name)
   end
 end
 
@@ -1588,10 +1604,10 @@ local function explain_moves(script, o, values, job)
   if not name and target then
     text = text .. target .. (vouched and "" or ". The job is not moved until it has called torch.save once")
   elseif not name then
-    text = text .. "the script handles no signal (--signal, trap), so "
+    text = text .. "the script does not handle " .. SITE.signal .. " (--signal, trap), so "
       .. (vouched and "" or "hops will not move it until it has called torch.save once, and ") .. "work since the last save is lost"
   elseif target == "trap" then
-    text = text .. "hops signals the script before (trap), which then starts from its first line"
+    text = text .. "hops sends the script " .. name .. " before (trap), which then starts from its first line"
   else
     text = text .. string.format("hops sends %s %s %d s ahead, and the script then starts from its first line",
       target == "steps" and "the steps that srun starts" or "it", name, seconds)
@@ -1628,7 +1644,9 @@ end
 -- What may happen to a job that hops may move, and how to prevent it; nil if the job stays in place.
 local function warn_of_moves(script, o, values, job)
   if values.preempt == "no" then return nil end
-  if has(o.repeats, "resubmits") then
+  if option_in(script, "^#SBATCH.*%-%-deadline[= ]+(%S+)") then -- Slurm does not pass the option to this script
+    return "hops does not move the job while it runs, since Slurm would end it if its whole --time no longer fits before its --deadline"
+  elseif has(o.repeats, "resubmits") then
     return "the script submits a job when it is stopped (trap), so hops does not move it: leave sbatch out of the trap, and "
       .. "hops starts the job again by itself"
   elseif has(o.repeats, "refuses") then
@@ -1823,7 +1841,7 @@ local function accept(job, partitions, values, asked, word)
     job.requeue = 1
     tell("--no-requeue is ignored, since preempt=yes in the comment lets hops move the job")
   end
-  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_segment, warn_of_cores,
+  for _, warn in ipairs({ warn_of_fixed_gpus, warn_of_fixed_total, warn_of_steps, warn_of_port, warn_of_profile, warn_of_segment, warn_of_tasks, warn_of_cores,
     warn_of_room }) do
     local text = warn(job.script, asked, values, job)
     if text then tell(text) end

@@ -122,7 +122,7 @@ class SlurmConfig:
     )
     checkpoint_signal: str = option(
         "USR1",
-        "Sent to a job before hops moves it, so that it writes a checkpoint.",
+        "Asks jobs to save before moves; if not USR1, also signal in hops_site.lua.",
         choices=("USR1", "USR2", "HUP", "INT", "TERM", "ALRM", "URG", "XCPU"),
     )
     signal_scope: SignalTarget = option(

@@ -218,6 +218,8 @@ class JobReading:
     start: float = 0.0
     end: float = 0.0
     time_limit_seconds: float | None = None
+    deadline: float = 0.0
+    """Slurm ends the job as soon as it cannot end by then; 0 if there is no deadline."""
     restarts: int = 0
     requeue: bool = True
     allocation: Allocation = field(default_factory=Allocation)

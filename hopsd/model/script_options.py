@@ -79,12 +79,13 @@ class ScriptOptions:
         """The signals that the shell handles without ending the job as done; None if unknown."""
         return None if self.traps is None else self.traps - self.ends
 
-    @property
-    def is_warned(self) -> bool:
-        """Whether the job is sent a signal before it is moved, by which it can save."""
+    def is_warned(self, site_signal: str) -> bool:
+        """Whether the job is sent a signal before it is moved, by which it can save: its own, or
+        else ``site_signal``.
+        """
         if (self.signal and self.signal_steps) or self.survived_signals is None:
             return True
-        return self.signal in self.survived_signals if self.signal else bool(self.survived_signals)
+        return (self.signal or site_signal) in self.survived_signals
 
     def tasks(self, gpus: int) -> int:
         """Return the number of tasks on a node where the job has ``gpus`` GPUs."""

@@ -22,6 +22,7 @@ from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId
 from hopsd.model.job import Job
 from hopsd.model.plan import PriorityName, Snapshot
+from hopsd.model.rules import Limit
 from hopsd.model.step import OutcomeStatus, StepKind, StepOutcome
 from hopsd.predict.calibration import Kind
 from hopsd.predict.capacity import NO_CHANGE, Capacity
@@ -43,7 +44,8 @@ REPORT_SECONDS = 5.0
 @dataclass(frozen=True, slots=True)
 class RoundReport:
     """A round's snapshot and outcomes, expected run times, the records of all jobs it saw, its end,
-    the length of rounds, changes in capacity, and the interval at which hopsd reads the cluster.
+    the length of rounds, changes in capacity, the interval at which hopsd reads the cluster, and
+    the limits on sessions, which the snapshot's policy does not plan.
     """
 
     snapshot: Snapshot
@@ -54,6 +56,7 @@ class RoundReport:
     round_seconds: float
     capacity: Capacity = NO_CHANGE
     refresh_seconds: float = 0.0
+    session_limits: Sequence[Limit] = ()
 
     @property
     def margin_seconds(self) -> float:
@@ -62,6 +65,7 @@ class RoundReport:
 
     def situation_in(self, snapshot: Snapshot) -> Situation:
         """The situation in ``snapshot``, which is that of this report or derived from it."""
+        snapshot = replace(snapshot, limits=(*snapshot.limits, *self.session_limits))
         return situation_of(
             snapshot, self.expected, self.round_end, self.round_seconds, self.capacity
         )

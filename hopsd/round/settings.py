@@ -51,6 +51,7 @@ def round_settings(config: Config) -> RoundSettings:
             assumed_restart_seconds=config.knowledge.assumed_restart_seconds,
             pinned=config.plan.pinned and not config.plan.paper_exact,
             unsaved=config.plan.unsaved,
+            signal=config.slurm.checkpoint_signal,
             racks={node: rack for rack, nodes in config.racks.items() for node in nodes},
             cpus_per_gpu=config.slurm.cpus_per_gpu,
         ),

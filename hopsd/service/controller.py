@@ -13,6 +13,7 @@ from math import ceil, inf
 import structlog
 
 from hopsd.config import Config, PortName
+from hopsd.core.interactive.sessions import session_limits
 from hopsd.core.queue.backoff import Backoff, after_defects, after_outcomes, backing_off
 from hopsd.core.queue.history import eligible
 from hopsd.core.queue.profile_runs import run_summary
@@ -377,6 +378,8 @@ class Controller:
             else result.observation.records
         )
         build, end = result.build, result.window.end
+        comments = result.observation.comments
+        sessions = {job for job, comment in comments.items() if comment.interactive}
         self.outlook.offer(
             RoundReport(
                 build.snapshot,
@@ -387,6 +390,7 @@ class Controller:
                 self._settings.seconds,
                 capacity_of(result.observation.reading),
                 self._config.daemon.refresh_seconds,
+                session_limits(build.snapshot, sessions, self._settings.sessions),
             )
         )
 

@@ -290,6 +290,7 @@ def job_reading(
         start=(number(job.get("start_time")) or 0.0) if state is not SlurmState.PENDING else 0.0,
         end=(number(job.get("end_time")) or 0.0) if state.finished else 0.0,
         time_limit_seconds=minutes * 60 if minutes else None,
+        deadline=number(job.get("deadline")) or 0.0,
         restarts=int(number(job.get("restart_cnt")) or 0),
         requeue=bool(job.get("requeue", True)),
         allocation=Allocation.of(

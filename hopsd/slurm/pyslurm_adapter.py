@@ -183,6 +183,7 @@ def _record(job: Any) -> dict[str, Any]:
         "start_time": job.start_time,
         "end_time": job.end_time,
         "time_limit": job.time_limit,
+        "deadline": job.deadline,
         "restart_cnt": job.requeue_count,
         "requeue": job.is_requeueable,
         "exit_code": _exit_code(job),

@@ -100,6 +100,9 @@ def test_the_signal_of_the_environment_overrides_the_scripts(variable: str) -> N
         ("# trap save USR1\npython train.py", set()),
         ("echo USR1", set()),
         ("trap cleanup EXIT", set()),
+        ("trap '' USR1\npython train.py", set()),
+        ('trap "" USR1 TERM\npython train.py', set()),
+        ("trap : USR1\npython train.py & wait; wait", {"USR1"}),
         ("import signal\nsignal.signal(signal.SIGUSR1, save)", {"USR1"}),
         ("trap save USR1\ntrap save USR1\ntrap save 10", {"USR1"}),
     ],
@@ -107,7 +110,18 @@ def test_the_signal_of_the_environment_overrides_the_scripts(variable: str) -> N
 def test_trapped_signals_are_read(commands: str, traps: set[str]) -> None:
     options, messages = submit(f"#!/bin/bash\n{commands}\n")
     assert options.traps == traps
-    assert ("handles no signal" in messages) == (not traps)
+    assert ("does not handle USR1" in messages) == ("USR1" not in traps)
+
+
+def test_only_a_trap_for_the_sites_signal_counts(tmp_path: Path) -> None:
+    """Regression: a script that clears up on TERM was said to get a signal before a move."""
+    script = (
+        "#!/bin/bash\ncleanup() {\n  rm -rf tmp\n}\ntrap cleanup EXIT TERM INT\npython train.py\n"
+    )
+    assert "does not handle USR1" in submit(script)[1]
+    plugin = Path(shutil.copy(PLUGIN, tmp_path))
+    (tmp_path / "hops_site.lua").write_text('return { signal = "TERM" }\n')
+    assert "hops sends the script TERM before" in submit(script, plugin=plugin)[1]
 
 
 @pytest.mark.parametrize(
@@ -141,10 +155,8 @@ def test_a_signal_that_may_end_the_job_as_done_is_not_sent(
 ) -> None:
     script_options, messages = submit(f"#!/bin/bash\n{option}{commands}\n")
     assert script_options.ends == ends
-    is_sent = script_options.traps is not None and bool(script_options.traps - script_options.ends)
-    if option:
-        is_sent = "USR1" in (script_options.traps or ()) and "USR1" not in script_options.ends
-    assert script_options.is_warned == is_sent
+    is_sent = "USR1" in (script_options.survived_signals or ())
+    assert script_options.is_warned("USR1") == is_sent
     assert ("then starts from its first line" in messages) == is_sent
     assert ("until it has called torch.save" in messages) == (not is_sent)
 
@@ -179,7 +191,7 @@ def test_a_script_that_submits_a_job_when_stopped_is_not_moved(commands: str, st
     options, messages = submit(f"#!/bin/bash\n#SBATCH --signal=B:USR1@60\n{commands}\n")
     assert ("resubmits" in options.repeats) == stays
     assert ("so hops does not move it" in messages) == stays
-    assert not options.is_warned
+    assert not options.is_warned("USR1")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +204,7 @@ def test_a_script_that_submits_a_job_when_stopped_is_not_moved(commands: str, st
 )
 def test_a_signal_for_the_steps_is_sent_whatever_the_shell_does(commands: str, waits: bool) -> None:
     options, messages = submit(f"#!/bin/bash\n#SBATCH --signal=USR1@60\n{commands}\n")
-    assert options.is_warned
+    assert options.is_warned("USR1")
     assert "hops sends the steps that srun starts USR1 60 s ahead" in messages
     assert ("not moved before hops has seen that they handle the signal" in messages) == waits
     assert ("requeues" in options.repeats) == (not waits)
@@ -258,7 +270,7 @@ def test_sbatch_explains_why_no_signal_is_sent() -> None:
     """A mistake in the script is also named at submission."""
     script = "#!/bin/bash\n#SBATCH --signal=B:USR1@60\nsrun x\n"
     messages = submit(script, check=False)[1]
-    assert "would end by it, so hops does not send it. It may restart on" in messages
+    assert "no handler for USR1, so hops does not send it. It may restart on" in messages
 
 
 def test_a_job_that_stays_is_referred_to_explain() -> None:
@@ -302,11 +314,20 @@ def test_measuring_runs_are_announced_only_to_jobs_that_ask_for_them(
     assert ("profile=yes" in messages) == bool(words)
 
 
+def test_a_script_with_a_deadline_is_told_that_it_stays() -> None:
+    script = "#!/bin/bash\n#SBATCH --time=60 --deadline=now+2hours\nsrun python train.py\n"
+    for check in (True, False):
+        messages = submit(script, "hops:reqs=1,2", check=check)[1]
+        assert "hops does not move the job while it runs" in messages
+        assert "may be stopped" not in messages
+        assert "may restart" not in messages
+
+
 def test_options_end_at_the_first_command() -> None:
     """sbatch does the same."""
     options, messages = submit("#!/bin/bash\n\nsrun x\n#SBATCH --signal=USR1@60\n")
     assert options.signal == ""
-    assert "handles no signal" in messages
+    assert "does not handle USR1" in messages
 
 
 @pytest.mark.parametrize(

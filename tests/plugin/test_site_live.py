@@ -79,9 +79,10 @@ def test_an_administrator_chooses_the_partitions(cluster: PrivateCluster) -> Non
     [
         ("return {", "near '<eof>'"),
         ("return 1", "must return a table"),
-        ('return { partition = { "main" } }', "the keys are partitions and operators"),
+        ('return { partition = { "main" } }', "the keys are partitions, operators and signal"),
         ('return { partitions = "main" }', "must be a list"),
         ('return { operators = { "hops" } }', "list of numbers"),
+        ("return { signal = 10 }", "signal must be a name"),
         ('error("boom")', "boom"),
     ],
 )

@@ -243,6 +243,8 @@ def test_the_comment_overrides_the_options_shape(
         ("--gres=gpu:8 -N2", "8,16", "torchrun --nproc_per_node=8", False),
         ("--gres=gpu:8 -N2", "8,16", "torchrun --nproc_per_node=4", True),
         ("", "8", "torchrun --nproc_per_node=8", True),
+        ("", "1", "torchrun --standalone --nproc_per_node=1", False),
+        ("", "1,2", "torchrun --standalone --nproc_per_node=1", True),
         ("--gres=gpu:2", "1,2", "srun python t.py trainer.devices=2", True),
     ],
 )
@@ -287,6 +289,26 @@ def test_a_step_with_hard_coded_tasks_per_node_is_reported(
     result = as_user(cluster, OWNER, *command, *options.split(), "--ntasks-per-node=4", wrap)
     assert result.returncode == 0
     assert ("4 ranks (srun --ntasks-per-node)" in result.stderr) == is_warned
+
+
+@pytest.mark.parametrize(
+    ("options", "reqs", "is_warned"),
+    [
+        ("--ntasks=4", "1", True),
+        ("--nodes=1 --ntasks-per-node=4", "1,2", True),
+        ("--ntasks=4", "1,2,4", False),
+        ("--ntasks=4", "1-8", False),
+        ("--ntasks=4 --gpus=1", "1", False),
+        ("--nodes=2 --ntasks=2", "8", False),
+    ],
+)
+def test_tasks_that_become_fewer_for_want_of_gpus_are_reported(
+    cluster: PrivateCluster, options: str, reqs: str, is_warned: bool
+) -> None:
+    """Plain Slurm starts them all, on whatever GPUs there are."""
+    is_accepted, messages = sbatch(cluster, f"--comment=hops:reqs={reqs}", *options.split())
+    assert is_accepted, messages
+    assert ("asks for 4 tasks and for no GPUs" in messages) == is_warned
 
 
 def test_uneven_nodes_get_no_tasks_with_several_gpus(cluster: PrivateCluster) -> None:

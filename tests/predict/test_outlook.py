@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from hopsd.core.interactive.sessions import session_limits
+from hopsd.core.interactive.settings import SessionSettings
 from hopsd.core.queue.run_time import Expectation
 from hopsd.model.allocation import Allocation
 from hopsd.model.history import JobRecord
@@ -85,6 +87,24 @@ def test_running_jobs_have_ends_and_waiting_jobs_starts() -> None:
     for instance in (end, start, document, None):
         assert is_valid(json.loads(json.dumps(instance)), "predictions")
     assert not is_valid(end | {"expected": "soon"}, "predictions")
+
+
+def test_a_session_waits_for_the_part_of_other_sessions() -> None:
+    """Regression: it was said to start at once, since GPUs are idle, also if it never may."""
+    runs, waits, huge = (
+        job("1", 500.0, 1, runs=True),
+        job("2", 50.0, 1, submit=1.0),
+        job("3", 50.0, 2, submit=2.0),
+    )
+    report = round_report(100.0, runs, waits, huge)
+    settings = SessionSettings(share=0.25)  # one GPU of four
+    limits = session_limits(report.snapshot, {runs.id, waits.id, huge.id}, settings)
+    predictions = outlook()
+    predictions.predict(replace(report, session_limits=limits))
+    start = predictions.row(waits.id)
+    assert start is not None
+    assert start["expected"] == pytest.approx(600.0, abs=5.0)
+    assert predictions.row(huge.id) is None
 
 
 def test_errors_are_counted_when_predictions_come_true() -> None:

@@ -644,6 +644,7 @@ def test_jobs_of_unmeasured_restart_time_stay_in_place() -> None:
         (None, "none", Unsaved.STAYS, True),
         (False, "none", Unsaved.MOVES, False),
         (False, "USR1", Unsaved.STAYS_IF_SEEN, False),  # it saves when warned
+        (False, "TERM,INT", Unsaved.STAYS, True),  # it clears up, and hops sends USR1
         (False, "", Unsaved.STAYS_IF_SEEN, False),  # a job from before hops read scripts
     ],
 )
@@ -720,6 +721,18 @@ def test_a_job_that_would_be_harmed_by_any_second_start_stays(repeats: str, word
     build = run_round(port, memory, hops, SETTINGS, None).build
     assert job in build.pinned_jobs
     assert words in build.notes[job]
+
+
+def test_a_job_with_a_deadline_stays() -> None:
+    """Regression: Slurm ended it (DEADLINE) when it waited again with its whole time limit."""
+    port, memory = cluster(comment(1)), store()
+    (job,) = port.jobs
+    port.jobs[job] = replace(port.jobs[job], deadline=port.now + 1e5)
+    run_round(port, memory, hops, SETTINGS, None)
+    memory.save_jobs([replace(record, saved=True) for record in memory.jobs().values()])
+    build = run_round(port, memory, hops, SETTINGS, None).build
+    assert job in build.pinned_jobs
+    assert "--deadline" in build.notes[job]
 
 
 @pytest.mark.parametrize(("has_saved", "is_warned"), [(False, True), (True, False), (None, False)])

@@ -42,6 +42,7 @@ OLD: dict[str, Any] = {
     "start_time": 1010,
     "end_time": 0,
     "time_limit": 90,
+    "deadline": 9000,
     "restart_cnt": 2,
     "requeue": True,
     "exit_code": 0,
@@ -67,6 +68,7 @@ NEW = {
         for key in ("priority", "submit_time", "eligible_time", "start_time", "end_time")
     },
     "time_limit": plain(90),
+    "deadline": plain(9000),
     "array_job_id": plain(0),
     "het_job_id": plain(0),
     "exit_code": {
@@ -85,6 +87,7 @@ def test_a_running_job_is_parsed(job: dict[str, Any]) -> None:
     assert read.allocation.as_dict() == {"n1": 2, "n10": 1, "n2": 4}
     assert read.gpu_indices == {"n2": (0, 1, 2, 7), "n10": (5,), "n1": (0, 1)}
     assert (read.time_limit_seconds, read.submit, read.start) == (5400, 1000, 1010)
+    assert read.deadline == 9000
     assert (read.restarts, read.requeue, read.per_job_gpus) == (2, True, True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -181,12 +181,38 @@ def _reserve(
     )
 
 
+def session_limits(
+    snapshot: Snapshot, sessions: AbstractSet[JobId], settings: SessionSettings
+) -> tuple[Limit, ...]:
+    """The site's limits on the GPUs of sessions, per user and in total.
+
+    :func:`plan_sessions` keeps to them by itself; whoever predicts starts needs them.
+    """
+    by_user: dict[UserName, set[JobId]] = defaultdict(set)
+    for job in snapshot.jobs:
+        if job.id in sessions:
+            by_user[job.user].add(job.id)
+    most = _most_gpus(snapshot, settings)
+    return (
+        Limit("[interactive] share", frozenset(sessions), gpus=most),
+        *(
+            Limit("[interactive] user_gpus", frozenset(jobs), gpus=settings.user_gpus)
+            for jobs in by_user.values()
+        ),
+    )
+
+
+def _most_gpus(snapshot: Snapshot, settings: SessionSettings) -> int:
+    """Return the number of GPUs that all sessions together may have."""
+    return max(1, int(settings.share * _capacity(snapshot)))
+
+
 class _Quota:
     """Limits the GPUs of sessions, per user and in total."""
 
     def __init__(self, snapshot: Snapshot, view: ClusterView, settings: SessionSettings) -> None:
         self._settings = settings
-        self._max_gpus = max(1, int(settings.share * _capacity(snapshot)))
+        self._max_gpus = _most_gpus(snapshot, settings)
         self._held_gpus: Counter[UserName] = Counter()
         for job in view.reading.jobs:
             if job.state in OCCUPYING_STATES and is_session(job.comment):

@@ -99,8 +99,9 @@ def _why_not_profiled(reading: JobReading, comment: Comment) -> str:
     """Say why a job may not be stopped and requeued, or would fail on one GPU; "" if neither."""
     if not comment.preempt:
         return "preempt=no forbids stopping it"
-    if not reading.requeue:
-        return "--no-requeue forbids starting it again"
+    option = "--no-requeue" if not reading.requeue else "--deadline" if reading.deadline else ""
+    if option:
+        return f"{option} forbids starting it again"
     if reading.is_awaited:  # Slurm would take a failed run for the end of this job
         return "jobs outside hops depend on it"
     if min(comment.reqs) > 1:

@@ -74,6 +74,7 @@ def build_snapshot(
         context.access,
         settings.pinned,
         settings.unsaved,
+        settings.signal,
         frozenset() if settings.unsaved is Unsaved.MOVES else knowledge.ended_by_signal,
         frozenset() if settings.unsaved is Unsaved.MOVES else knowledge.failed_again,
     )

@@ -49,6 +49,11 @@ FAILED_AGAIN_NOTE = (
 )
 
 
+DEADLINE_NOTE = (
+    "it is not moved, since Slurm ends a restarted job whose whole time limit no longer fits before"
+    " its --deadline"
+)
+
 REFUSES_NOTE = (
     "it is not moved, since its script fails if a file or folder of an earlier start exists:"
     " make it continue from there"
@@ -73,7 +78,7 @@ class StayRule(Enum):
     ``UNTIL_SAVED``: until it was seen to save once; ``ENDS_BY_SIGNAL``: since an earlier job of its
     workload ended in the grace of hops' signal; ``RESUBMITS``: since its script submits a job when
     it is stopped; ``REFUSES``: since its script fails at a second start; ``FAILED_AGAIN``: since an
-    earlier job of its workload failed at a second start.
+    earlier job of its workload failed at a second start; ``DEADLINE``: since it has a deadline.
     """
 
     NO = auto()
@@ -83,6 +88,7 @@ class StayRule(Enum):
     RESUBMITS = auto()
     REFUSES = auto()
     FAILED_AGAIN = auto()
+    DEADLINE = auto()
 
 
 STAY_NOTES = {
@@ -91,6 +97,7 @@ STAY_NOTES = {
     StayRule.RESUBMITS: RESUBMITS_NOTE,
     StayRule.REFUSES: REFUSES_NOTE,
     StayRule.FAILED_AGAIN: FAILED_AGAIN_NOTE,
+    StayRule.DEADLINE: DEADLINE_NOTE,
 }
 """The notes for the jobs' users."""
 
@@ -100,14 +107,16 @@ class Pinning:
     """The rules that decide which running jobs stay.
 
     ``schedulable``: the schedulable nodes; ``by_user``: whether ``preempt=no`` is honoured;
-    ``unsaved``: what happens to a job that was not seen to save; ``ended_by_signal``,
-    ``failed_again``: as in :class:`hopsd.model.knowledge.Knowledge`.
+    ``unsaved``: what happens to a job that was not seen to save; ``signal``: sent to the jobs that
+    ask for none; ``ended_by_signal``, ``failed_again``: as in
+    :class:`hopsd.model.knowledge.Knowledge`.
     """
 
     schedulable: frozenset[NodeName]
     access: Access
     by_user: bool
     unsaved: Unsaved
+    signal: str
     ended_by_signal: frozenset[tuple[UserName, WorkloadName]] = frozenset()
     failed_again: frozenset[tuple[UserName, WorkloadName]] = frozenset()
 
@@ -134,34 +143,35 @@ class Pinning:
         """Return the harm that a move would do to a job that Slurm and its user allow to move."""
         kind = None if record is None else (record.user, record.workload)
         reasons = {
+            StayRule.DEADLINE: job.deadline > 0.0,
             StayRule.RESUBMITS: "resubmits" in job.options.repeats,
             StayRule.REFUSES: "refuses" in job.options.repeats,
             StayRule.FAILED_AGAIN: kind in self.failed_again,
-            StayRule.ENDS_BY_SIGNAL: kind in self.ended_by_signal and job.options.is_warned,
-            StayRule.UNTIL_SAVED: _is_unsaved(job, record, self.unsaved),
+            StayRule.ENDS_BY_SIGNAL: kind in self.ended_by_signal
+            and job.options.is_warned(self.signal),
+            StayRule.UNTIL_SAVED: self._is_unsaved(job, record),
         }
         return next((stay for stay, applies in reasons.items() if applies), StayRule.NO)
 
+    def _is_unsaved(self, job: JobReading, record: JobRecord | None) -> bool:
+        """Whether a job that could otherwise be moved stays until it has saved."""
+        is_vouched_for = self.unsaved is Unsaved.MOVES or job.options.preempt
+        if record is None or record.saved or is_vouched_for or self._answers(job, record):
+            return False
+        return self.unsaved is Unsaved.STAYS or record.saved is False
 
-def _is_unsaved(job: JobReading, record: JobRecord | None, rule: Unsaved) -> bool:
-    """Whether a job that could otherwise be moved stays until it has saved."""
-    is_vouched_for = rule is Unsaved.MOVES or job.options.preempt
-    if record is None or record.saved or is_vouched_for or _answers(job, record):
-        return False
-    return rule is Unsaved.STAYS or record.saved is False
+    def _answers(self, job: JobReading, record: JobRecord) -> bool:
+        """Whether a job that was not seen to save may still do so on its signal.
 
-
-def _answers(job: JobReading, record: JobRecord) -> bool:
-    """Whether a job that was not seen to save may still do so on its signal.
-
-    Only the reports show whether the job's steps handle a signal: scripts also ask for one before
-    the time limit, where an unhandled signal costs nothing. A job that was restarted without having
-    saved is not stopped in vain again.
-    """
-    options = job.options
-    if "requeues" in options.repeats:
-        return options.is_warned
-    in_vain = job.restarts > 0 and record.saved is False
-    if options.signal and options.signal_steps:
-        return record.answers_signal is True and not in_vain
-    return options.is_warned and not in_vain
+        Only the reports show whether the job's steps handle a signal: scripts also ask for one
+        before the time limit, where an unhandled signal costs nothing. A job that was restarted
+        without having saved is not stopped in vain again.
+        """
+        options = job.options
+        is_warned = options.is_warned(self.signal)
+        if "requeues" in options.repeats:
+            return is_warned
+        in_vain = job.restarts > 0 and record.saved is False
+        if options.signal and options.signal_steps:
+            return record.answers_signal is True and not in_vain
+        return is_warned and not in_vain

@@ -554,7 +554,7 @@ def _facts(row: Document) -> list[tuple[str, object]]:
     if row["noticed"]:
         facts.append(("noticed", row["noticed"]))
     if row["reason"]:
-        facts.append(("waits because", f"{row['code']}: {row['reason']}"))
+        facts.append(("waits because", ": ".join(filter(None, (row["code"], row["reason"])))))
     return facts
 
 

@@ -186,6 +186,7 @@ def test_fixed_unrequeueable_running_and_held_jobs_are_not_profiled() -> None:
     world.jobs[-1] = replace(world.jobs[-1], state=JobState.HELD)
     world.add(5, "huge", 64)
     world.add(6, "first", is_awaited=True)
+    world.add(7, "urgent", deadline=1e9)
     assert starts(world.look()) == {}
 
 

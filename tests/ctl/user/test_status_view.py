@@ -22,6 +22,7 @@ from hopsd.ctl.user.status import (
     FIRST,
     MAX_ROWS,
     _expectation,
+    _facts,
     _moment,
     _prediction,
     explain_moment,
@@ -284,6 +285,18 @@ def test_explain_names_the_source_of_run_times() -> None:
     assert _expectation(new | {"samples": None, "expected": loop}) == (
         "about 47h00m, from its training loop, at an assumed speed: none was measured yet"
     )
+
+
+def test_explain_gives_a_reason_without_a_code_alone() -> None:
+    """Regression: "None: hops is paused"."""
+    names = (
+        "comment expected sensitivity gain throughput source workload age_seconds between noticed"
+    )
+    absent: dict[str, Any] = dict.fromkeys(names.split())
+    row = job(1) | absent
+    assert dict(_facts(row))["waits because"] == "outside_window: number 17 in the queue"
+    paused = row | {"code": None, "reason": "hops is paused"}
+    assert dict(_facts(paused))["waits because"] == "hops is paused"
 
 
 def test_a_small_cluster_is_shown_completely(show: Show) -> None:
