@@ -251,7 +251,7 @@ local function remark(comment)
   local text = comment:lower()
   if our_part(text) then return "an ordinary job: write hops: in small letters to have hops place it" end
   text = " " .. text
-  if text:find("[ \t;,]hops?[ \t]*[:=;]") or text:find("[ \t;,:]reqs?[ \t]*=[ \t]*[0-9]") then
+  if text:find("[ \t;,]hops?[ \t]*[:=;]") or text:find("[ \t;,:._-]reqs?[ \t]*=[ \t]*[0-9]") then
     return "an ordinary job: to have hops place it, begin the comment with hops:reqs="
   end
 end

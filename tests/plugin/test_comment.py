@@ -279,6 +279,8 @@ WORDS_OF_ONE = (
         ),
         ("hops:reqs=0", 2, "", "reqs='0' is not valid: give GPU counts from 1 to 65536"),
         ("hop:reqs=1", 3, "", "begin the comment with hops:reqs="),
+        ("hops-reqs=1", 3, "", "begin the comment with hops:reqs="),
+        ("hops.reqs = 1,2", 3, "", "begin the comment with hops:reqs="),
         ("hops:reqs=1 2,4", 0, WORDS_OF_ONE, "not read: '2,4'"),
         ("my job", 3, "", "'my job' is not a hops comment"),
         ("-hops:reqs=1", 3, "", "'-hops:reqs=1' is not a hops comment"),

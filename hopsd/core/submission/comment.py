@@ -28,7 +28,8 @@ _OURS = re.compile(
     re.DOTALL,
 )
 _NEAR_PREFIX = re.compile(
-    r"(?:^|[ \t;,])hops?[ \t]*[:=;]|(?:^|[ \t;,:])reqs?[ \t]*=[ \t]*[0-9]", re.IGNORECASE | re.ASCII
+    r"(?:^|[ \t;,])hops?[ \t]*[:=;]|(?:^|[ \t;,:._-])reqs?[ \t]*=[ \t]*[0-9]",
+    re.IGNORECASE | re.ASCII,
 )
 _WHOLE = re.compile(r"[0-9]+")
 _DECIMAL = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
