@@ -150,6 +150,8 @@ class Batch:
       the calls with a graph that did not lead to it, such as those before `autograd.grad`.
     - ``sources``: memory of the calls' first inputs. ``contents``: checksums of it, None if it is
       on a GPU. ``is_made``: all inputs come from other calls.
+      ``is_half_made``: a call that leads elsewhere had half as many rows, which a model may have
+      made.
     - ``parameters``: the first parameter that each called module trains. ``widths``: their shapes.
     - ``place``: the code that began the backward pass. ``read_axes``: lengths of the first axes of
       what loaders yielded before it.
@@ -180,7 +182,7 @@ class Batch:
         self.widths: set[tuple[int, ...]] = set()
         self.read_axes: set[int] = set()
         self.place: Any = None
-        self.is_made = self.wants_gradient = self.adds_calls = False
+        self.is_made = self.is_half_made = self.wants_gradient = self.adds_calls = False
         self._data_rows = self._made_rows = 0  # maximum of calls on data, and on calls' results
         for call in calls:
             self._add(call)
@@ -199,6 +201,7 @@ class Batch:
             self.unclear = any(call.unclear for call in calls)
         else:
             self._compare_calls(repeats, shapes)
+            self.is_half_made = any(2 * rows == self.samples for rows in (*others, *graphless))
             self.unclear |= sum(2 * rows == self.samples for rows in others) == 1
             if compared and self.samples > 1:
                 self._compare_with_loss(compared, repeats)

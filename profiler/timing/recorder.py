@@ -15,6 +15,7 @@ from hops_profiler.timing.device_times import DeviceTimes
 from hops_profiler.timing.forgotten import ForgottenGraphs
 from hops_profiler.timing.pauses import MAX_DOUBTFUL_SHARE, ROLLOUT, Pauses
 from hops_profiler.timing.phases import PhaseClock
+from hops_profiler.timing.reads import Reads
 from hops_profiler.timing.regular import MIN_EVALUATION_INTERVAL, RegularIterations, WarmUp
 from hops_profiler.timing.sample_counter import SampleCounter
 from hops_profiler.timing.steps import are_learners
@@ -87,6 +88,7 @@ class Recorder:
         self._leader_is_gone = self._leader_is_new = False
         # By optimizer: the counts at its last step, what was known of its samples, and a step.
         self._former_leaders: dict[int, tuple[Counts, WarmUp, Any, Step | None]] = {}
+        self._reads = Reads()
         self._steps_without_backward = 0
         self._accumulation = Accumulation()
         self._closure_steps = 0
@@ -122,7 +124,7 @@ class Recorder:
     def samples_are_unknown(self) -> bool:
         """True if the samples that the iterations trained on cannot be counted (yet)."""
         counter = self.sample_counter
-        if counter.unclear or counter.reuses_batches:
+        if counter.unclear or counter.reuses_batches or counter.awaits_steps:
             return True
         return counter.is_vague(self.counts.iterations, self.samples)
 
@@ -318,7 +320,9 @@ class Recorder:
         elif optimizer != self._leader and self._leader is not None:
             iterations = self._other_steps[optimizer] = self._other_steps.get(optimizer, 0) + 1
             if iterations < self._steps_to_lead:
-                return False
+                reads = self.sample_counter.iterations_that_read
+                steps = self._reads.step(optimizer, reads, self.counts.iterations)
+                return bool(steps) and self._lead_by_reads(optimizer, steps)
             self._keep_leader()
         if self._passes or "backward" in self._phases.open or not self.counts.passes:
             self._steps_without_backward = 0
@@ -477,6 +481,22 @@ class Recorder:
         seconds = self._phases.seconds
         seconds["rest"] += self._time - counts.last_step - sum(seconds.values())
         self._device_times.ignore_pending()
+
+    def _lead_by_reads(self, optimizer: int, steps: int) -> bool:
+        """Make ``optimizer`` the leader at the last of its ``steps``: each followed a read, and the
+        former leader stepped several times in between. An iteration is what follows a read.
+        """
+        former, counter = self.counts, self.sample_counter
+        self._steps_to_lead = max(self._steps_to_lead, 2 * former.iterations // steps)
+        passes = former.passes + self._passes
+        self._forget_iterations()
+        self._leader, counts = optimizer, self.counts
+        counts.count(*counter.lead_by_reads(steps), read=True)
+        counts.end(self._time, steps, passes)
+        counts.first_step = former.first_step
+        self._last_graphless = -MIN_EVALUATION_INTERVAL
+        self._begin_iteration()
+        return True
 
     def _forget_iterations(self) -> None:
         self.counts, self._regular, self._leader = Counts(), RegularIterations(), None

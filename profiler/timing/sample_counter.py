@@ -7,7 +7,7 @@ from math import sqrt
 
 from hops_profiler.timing.loss_rows import LossRows
 from hops_profiler.timing.series import Series
-from hops_profiler.timing.steps import Step, turns
+from hops_profiler.timing.steps import Step, trains_on, turns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         sources: set[tuple[int, int]]
         contents: set[int] | None
         is_made: bool
+        is_half_made: bool
         wants_gradient: bool
         parameters: set[int]
         widths: set[tuple[int, ...]]
@@ -61,6 +62,8 @@ class SampleCounter:
       of several loaders lead to steps of several optimizers.
     - ``varies``: the samples are not the same in all iterations. ``needs_next``: the iteration
       after an inspected one is to be inspected, too, as several optimizers step.
+    - ``awaits_steps``: an iteration has several steps on what it read, and those of none have been
+      inspected yet.
     - ``is_stage``: a backward pass took gradients from another stage or passed some to it.
     """
 
@@ -69,8 +72,9 @@ class SampleCounter:
         self.ranks = self.share = 1
         self.factor = 1.0
         self.reads = self.unclear = self.varies = self.is_stage = False
-        self._adds_calls = self._repeats_rows = False
+        self.awaits_steps = self._adds_calls = self._repeats_rows = False
         self.last_batch = 0
+        self._last_read: tuple[float, float] = 0.0, 0.0  # samples and batches last read
         self._inspections = Series()  # samples of the inspected iterations
         self._last_inspection = 0  # iterations before the last inspection, and their samples if
         self._between = 0.0  # those not inspected are halfway between the inspected ones
@@ -165,6 +169,22 @@ class SampleCounter:
     def learnt(self, state: tuple[float, bool, Series, int, float]) -> None:
         self._input, self.varies, self._inspections = state[:3]
         self._last_inspection, self._between = state[3:]
+
+    @property
+    def iterations_that_read(self) -> int:
+        """Number of iterations that read a batch, with the one that has not ended yet."""
+        return self._reading_iterations + (self.fetches > 0)
+
+    def lead_by_reads(self, steps: int) -> tuple[float, float]:
+        """Note that each of the last ``steps`` of the new leading optimizer followed a read: what
+        was read is what an iteration trains on. Returns their samples and batches.
+        """
+        samples, batches = self._last_read
+        self._reading_iterations, self._reuses, self._repeats_batch = steps, 0, False
+        self.awaits_steps, self.reads = True, True
+        self.unclear = False  # iterations without a read are no iterations
+        self._leading_step = None
+        return samples * steps, batches * steps
 
     def add_batch(self, samples: int) -> None:
         """Note that a batch of ``samples`` was read; 0 if unknown."""
@@ -338,7 +358,11 @@ class SampleCounter:
             samples = (is_seen and self._input) or self.expected_samples
             return samples * max(1, iterations), passes
         passes = min(passes, self.fetches)  # the two passes of a GAN are over one batch
+        self._last_read = self.samples / self.share, min(passes, self.fetches / self.share)
         if self.has_inspection:
+            if self.awaits_steps:
+                self.awaits_steps = False
+                self.unclear = self.unclear or not trains_on(self._steps, self._last_read[0])
             skips, self._skips = self._skips, self._is_skipped()
             self.unclear = self.unclear or self._is_shared_out() or (skips and self._skips)
             if self.ranks > 1:
