@@ -1,10 +1,10 @@
-"""Finds the optimizer that steps once for each batch read, while the leading one steps more often."""
+"""Finds the optimizer that steps once for each read, while the leading one steps more often."""
 
 from __future__ import annotations
 
 MIN_ROUNDS = 3
-"""Number of reads in a row, each with one step of an optimizer and as many of the leading one, which
-show that the reads are iterations."""
+"""Number of reads in a row, each with one step of an optimizer and as many of the leading one, that
+show the reads to be iterations."""
 
 
 class Reads:
