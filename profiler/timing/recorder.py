@@ -375,6 +375,7 @@ class Recorder:
             seconds["rest"] = spans(iteration_ends, asks)
             samples, last = sum(sizes) * counter.factor, sizes[-1] * counter.factor
             counter.last_batch = next(filter(None, reversed(sizes)), counter.last_batch)
+            counter.last_read = float(sizes[-1]), 1
         else:
             arrivals, last = iteration_ends, counter.expected_samples
             samples = last * count

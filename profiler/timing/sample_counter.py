@@ -58,6 +58,7 @@ class SampleCounter:
       previous iteration read a batch from a loader.
     - ``ranks``: number of ranks for which this rank may read. ``share``: number of ranks to which
       it was seen to distribute its batches. ``factor``: samples trained on for each one read.
+    - ``last_read``: samples and batches of the last iteration that read any.
     - ``unclear``: no loader is read and the modules' inputs do not show the samples, or the batches
       of several loaders lead to steps of several optimizers.
     - ``varies``: the samples are not the same in all iterations. ``needs_next``: the iteration
@@ -74,7 +75,7 @@ class SampleCounter:
         self.reads = self.unclear = self.varies = self.is_stage = False
         self.awaits_steps = self._adds_calls = self._repeats_rows = False
         self.last_batch = 0
-        self._last_read: tuple[float, float] = 0.0, 0.0  # samples and batches last read
+        self.last_read: tuple[float, float] = 0.0, 0.0
         self._inspections = Series()  # samples of the inspected iterations
         self._last_inspection = 0  # iterations before the last inspection, and their samples if
         self._between = 0.0  # those not inspected are halfway between the inspected ones
@@ -179,7 +180,7 @@ class SampleCounter:
         """Note that each of the last ``steps`` of the new leading optimizer followed a read: what
         was read is what an iteration trains on. Returns their samples and batches.
         """
-        samples, batches = self._last_read
+        samples, batches = self.last_read
         self._reading_iterations, self._reuses, self._repeats_batch = steps, 0, False
         self.awaits_steps, self.reads = True, True
         self.unclear = False  # iterations without a read are no iterations
@@ -358,11 +359,11 @@ class SampleCounter:
             samples = (is_seen and self._input) or self.expected_samples
             return samples * max(1, iterations), passes
         passes = min(passes, self.fetches)  # the two passes of a GAN are over one batch
-        self._last_read = self.samples / self.share, min(passes, self.fetches / self.share)
+        self.last_read = self.samples / self.share, min(passes, self.fetches / self.share)
         if self.has_inspection:
             if self.awaits_steps:
                 self.awaits_steps = False
-                self.unclear = self.unclear or not trains_on(self._steps, self._last_read[0])
+                self.unclear = self.unclear or not trains_on(self._steps, self.last_read[0])
             skips, self._skips = self._skips, self._is_skipped()
             self.unclear = self.unclear or self._is_shared_out() or (skips and self._skips)
             if self.ranks > 1:

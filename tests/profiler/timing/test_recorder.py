@@ -180,6 +180,32 @@ def test_an_iteration_of_a_leader_that_returns_includes_steps_of_the_other_optim
     assert loop.recorder.counts is counts
 
 
+def test_the_optimizer_that_steps_once_for_each_read_leads() -> None:
+    """Another steps four times in between; the iterations so far are counted again."""
+    loop = Loop()
+    for _ in range(12):
+        loop.fetch(samples=8)
+        for optimizer in (1, 1, 1, 1, 2):
+            loop.phase("backward", 0.3)
+            loop.step(optimizer)
+    recorder = loop.recorder
+    counts = recorder.counts
+    assert (counts.iterations, counts.samples, counts.passes) == (12, 12 * 8, 12 * 5)
+    assert counts.iteration.mean == pytest.approx(0.1 + 5 * 0.7)
+    assert recorder.samples_are_unknown  # no iteration was inspected
+
+
+def test_a_read_for_each_step_of_the_leader_makes_no_other_optimizer_lead() -> None:
+    loop = Loop()
+    for _ in range(12):
+        for optimizer in (1, 1, 1, 1, 2):
+            if optimizer == 1:
+                loop.fetch(samples=8)
+            loop.phase("backward", 0.3)
+            loop.step(optimizer)
+    assert loop.recorder.counts.iterations == 48
+
+
 def test_steps_within_the_backward_pass_are_updates() -> None:
     loop, recorder = Loop(), None
     recorder = loop.recorder
@@ -276,7 +302,7 @@ def _state(recorder: Recorder) -> dict[str, Any]:
     state["_inspections"] = counter._inspections.as_json()
     state["_regular"] = recorder._regular._kinds
     state["_pauses"], state["_graphs"] = vars(recorder._pauses), vars(recorder._graphs)
-    state["_loss"] = vars(counter._loss)
+    state["_loss"], state["_reads"] = vars(counter._loss), vars(recorder._reads)
     state["_accumulation"] = vars(recorder._accumulation)
     state["_former_leaders"] = {
         leader: (counts.iterations, counts.samples, learnt[:2])
@@ -425,7 +451,7 @@ class Batch:
         self.parameters: set[int] = set()
         self.widths: set[tuple[int, ...]] = set()
         self.read_axes: set[int] = set()
-        self.is_made = self.wants_gradient = False
+        self.is_made = self.is_half_made = self.wants_gradient = False
         self.place = None
         self.adds_calls = self.repeats_rows = self.is_stage = False
         self.graphless: list[int] = []
