@@ -150,8 +150,8 @@ class Batch:
       the calls with a graph that did not lead to it, such as those before `autograd.grad`.
     - ``sources``: memory of the calls' first inputs. ``contents``: checksums of it, None if it is
       on a GPU. ``is_made``: all inputs come from other calls.
-      ``is_half_made``: a call that leads elsewhere had half as many rows, which a model may have
-      made.
+    - ``own_rows``: samples that no model made, and that are no points between those and made ones,
+      whose gradient is wanted. Half of them may have been made by a call that leads elsewhere.
     - ``parameters``: the first parameter that each called module trains. ``widths``: their shapes.
     - ``place``: the code that began the backward pass. ``read_axes``: lengths of the first axes of
       what loaders yielded before it.
@@ -169,7 +169,7 @@ class Batch:
         graphless: Sequence[int] = (),
         others: Sequence[int] = (),
     ) -> None:
-        self.rows = self.outputs = self.samples = 0
+        self.rows = self.outputs = self.samples = self.own_rows = 0
         self.unclear, self.is_stage, self.graphless = adds_terms, is_stage, graphless
         self.unused_rows = 0
         self.loss_rows = _first_axis(terms)
@@ -182,7 +182,7 @@ class Batch:
         self.widths: set[tuple[int, ...]] = set()
         self.read_axes: set[int] = set()
         self.place: Any = None
-        self.is_made = self.is_half_made = self.wants_gradient = self.adds_calls = False
+        self.is_made = self.wants_gradient = self.adds_calls = False
         self._data_rows = self._made_rows = 0  # maximum of calls on data, and on calls' results
         for call in calls:
             self._add(call)
@@ -201,10 +201,12 @@ class Batch:
             self.unclear = any(call.unclear for call in calls)
         else:
             self._compare_calls(repeats, shapes)
-            self.is_half_made = any(2 * rows == self.samples for rows in (*others, *graphless))
             self.unclear |= sum(2 * rows == self.samples for rows in others) == 1
             if compared and self.samples > 1:
                 self._compare_with_loss(compared, repeats)
+        if any(not (call.is_made or call.depends or call.passes_back) for call in calls):
+            is_half_made = any(2 * rows == self.samples for rows in (*others, *graphless))
+            self.own_rows = self.samples // (1 + is_half_made)
         self._count_steps([own for own in _by_module(calls) if own[0].rows == 1], terms)
         if compared and self.samples == 1 and not self._shows_one(compared):
             self.unclear = True

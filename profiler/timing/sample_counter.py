@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         samples: int
         rows: int
         unused_rows: int
+        own_rows: int
         outputs: int
         loss_rows: int
         axes: set[int]
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         sources: set[tuple[int, int]]
         contents: set[int] | None
         is_made: bool
-        is_half_made: bool
         wants_gradient: bool
         parameters: set[int]
         widths: set[tuple[int, ...]]

@@ -14,18 +14,13 @@ class Step:
     """What a step trained on: ``samples`` in ``batches``, by passes that began at ``places``.
 
     The other attributes are the union of those of the batches; ``contents`` is None if those of any
-    batch are unknown. ``own_rows`` are those that no model made.
+    batch are unknown. ``own_rows`` are those of all batches.
     """
 
     def __init__(self, batches: Sequence[Batch], samples: float) -> None:
         self.samples = samples
         self.is_made = all(batch.is_made for batch in batches)
-        # Rows that are made, or points between them and real ones, are no rows of their own.
-        self.own_rows = sum(
-            batch.samples // (1 + batch.is_half_made)
-            for batch in batches
-            if not (batch.is_made or batch.wants_gradient)
-        )
+        self.own_rows = sum(batch.own_rows for batch in batches)
         self.places: frozenset[Any] = frozenset(batch.place for batch in batches)
         self.widths: set[tuple[int, ...]] = set().union(*(batch.widths for batch in batches))
         self.parameters: set[int] = set().union(*(batch.parameters for batch in batches))

@@ -1537,6 +1537,20 @@ def critic_step_for_the_penalty():
         train_maker(maker, critic, makes)
 
 
+def critic_steps_with_a_penalty():
+    """Each of the critic's steps on a batch has a term for the gradients."""
+    maker, critic, makes, judges = maker_and_critic()
+    for rows in DataLoader(torch.randn(STEPS * BATCH, 6), batch_size=BATCH):
+        for _ in range(3):
+            made = maker(torch.randn(BATCH, 2))
+            share = torch.rand(BATCH, 1)
+            points = (share * rows + (1 - share) * made.detach()).requires_grad_()
+            (slope,) = torch.autograd.grad(critic(points).sum(), points, create_graph=True)
+            loss = critic(made).mean() - critic(rows).mean()
+            train(loss + (slope.norm(dim=1) - 1).pow(2).mean(), judges)
+        train_maker(maker, critic, makes)
+
+
 def steps_on_other_rows():
     """What is read serves the last step alone; the three before it are on rows of their own."""
     maker, critic, makes, judges = maker_and_critic()

@@ -85,6 +85,7 @@ ROUNDS = {
     "many_critic_steps_on_one_batch": BATCH,
     "critic_steps_with_evaluations": BATCH,
     "critic_step_for_the_penalty": BATCH,
+    "critic_steps_with_a_penalty": BATCH,
 }
 BY_LOADER = {
     "packed_texts": BATCH,

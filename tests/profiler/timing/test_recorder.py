@@ -444,14 +444,14 @@ class Batch:
         self, rows: int, outputs: int, axes: set[int], *, samples: int = 0, unclear: bool = False
     ) -> None:
         self.rows, self.outputs, self.axes, self.unused_rows = rows, outputs, axes, 0
-        self.samples, self.unclear = samples, unclear
+        self.samples, self.unclear, self.own_rows = samples, unclear, samples
         self.loss_rows = samples
         self.sources: set[tuple[int, int]] = set()
         self.contents: set[int] | None = None
         self.parameters: set[int] = set()
         self.widths: set[tuple[int, ...]] = set()
         self.read_axes: set[int] = set()
-        self.is_made = self.is_half_made = self.wants_gradient = False
+        self.is_made = self.wants_gradient = False
         self.place = None
         self.adds_calls = self.repeats_rows = self.is_stage = False
         self.graphless: list[int] = []
