@@ -16,7 +16,12 @@ from hops_profiler.timing.forgotten import ForgottenGraphs
 from hops_profiler.timing.pauses import MAX_DOUBTFUL_SHARE, ROLLOUT, Pauses
 from hops_profiler.timing.phases import PhaseClock
 from hops_profiler.timing.reads import Reads
-from hops_profiler.timing.regular import MIN_EVALUATION_INTERVAL, RegularIterations, WarmUp
+from hops_profiler.timing.regular import (
+    MAX_KINDS,
+    MIN_EVALUATION_INTERVAL,
+    RegularIterations,
+    WarmUp,
+)
 from hops_profiler.timing.sample_counter import SampleCounter
 from hops_profiler.timing.steps import are_learners
 
@@ -27,6 +32,9 @@ if TYPE_CHECKING:
     from hops_profiler.timing.device_times import Device
     from hops_profiler.timing.sample_counter import Batch
     from hops_profiler.timing.steps import Step
+
+    Times = tuple[float, dict[str, float], float, float, int]
+    """Seconds in all and by phase, samples, batches, and the number of learners."""
 
 STEPS_TO_NEW_LEADER = 10
 """Number of steps without one of the leading optimizer that make another optimizer the leader."""
@@ -89,6 +97,9 @@ class Recorder:
         # By optimizer: the counts at its last step, what was known of its samples, and a step.
         self._former_leaders: dict[int, tuple[Counts, WarmUp, Any, Step | None]] = {}
         self._reads = Reads()
+        # By passes, batches read and evaluations: times of the first such iteration, unless it was
+        # known to be regular.
+        self._first_times: dict[tuple[int, int, int], Times] = {}
         self._steps_without_backward = 0
         self._accumulation = Accumulation()
         self._closure_steps = 0
@@ -500,6 +511,7 @@ class Recorder:
         return True
 
     def _forget_iterations(self) -> None:
+        self._first_times.clear()
         self.counts, self._regular, self._leader = Counts(), RegularIterations(), None
         self._former_leaders.clear()
         self._warmup.clear()
@@ -521,7 +533,8 @@ class Recorder:
             counter.unclear = counter.unclear or self._learners_differ
         is_first = self.counts.iterations == 0
         regular = self._vote(samples, batches, learners)
-        is_timed = regular and self.counts.iterations >= WARMUP and iterations == 1
+        is_late = self.counts.iterations >= WARMUP and iterations == 1
+        is_timed = regular and is_late
         self._count(samples, batches, regular=regular)
         self.counts.end(now, iterations + learners - 1, self._passes)
         self._pauses.end_iteration(self.counts.took, regular=regular)
@@ -531,8 +544,9 @@ class Recorder:
             self.counts.interruptions += 1
         seconds = self._phases.seconds
         by_device = self._device_times.end((seconds, samples, batches), regular=is_timed)
-        if is_timed and not by_device:
-            self._add_time(seconds, samples, batches, learners)
+        if is_late and not by_device:
+            times = self.counts.took, seconds, samples, batches, learners
+            self._time_iteration(times, regular=regular)
         self._begin_iteration()
         return True
 
@@ -555,12 +569,17 @@ class Recorder:
             is_early |= self._early_evaluations >= MIN_EARLY_EVALUATIONS
             if self._pauses.judge(iterations, is_early=is_early) == ROLLOUT:
                 self._evaluations = usual
-        is_usual_read = fetches == 1 and self.sample_counter.reads_rarely
-        votes = self._passes, 0 if is_usual_read else fetches, self._evaluations
-        regular = iterations > 0 and self._regular.vote(*votes)
+        regular = iterations > 0 and self._regular.vote(*self._votes)
         if regular and (learners == 1 or fetches):
             self._regular.learn(self._passes, samples, batches)
         return regular
+
+    @property
+    def _votes(self) -> tuple[int, int, int]:
+        """Passes, batches read and evaluations of the iteration that ends."""
+        fetches = self.sample_counter.fetches
+        is_usual_read = fetches == 1 and self.sample_counter.reads_rarely
+        return self._passes, 0 if is_usual_read else fetches, self._evaluations
 
     def _has_late_evaluation(self) -> bool:
         """Whether the code that took long in the iteration that ends is an evaluation: training
@@ -585,15 +604,29 @@ class Recorder:
         expectation = None if regular else self._regular.predict(passes, batches)
         counts.count(*(expectation or (samples, batches)), read=fetches > 0)
 
+    def _time_iteration(self, times: Times, *, regular: bool) -> None:
+        """Add the time of the iteration that ended if it is ``regular``. The first one with as many
+        passes is known to have been regular once there is another, and is added then.
+        """
+        if regular:
+            self._add_time(*times)
+            first = self._first_times.pop(self._votes, None)
+            if first is not None:
+                self._add_time(*first)
+                self.counts.interruptions -= 1
+        elif self._regular.is_new(*self._votes):
+            if len(self._first_times) >= MAX_KINDS:
+                self._first_times.clear()
+            self._first_times[self._votes] = times
+
     def _add_time(
-        self, seconds: dict[str, float], samples: float, batches: float, learners: int
+        self, took: float, seconds: dict[str, float], samples: float, batches: float, learners: int
     ) -> None:
-        """Time the iteration that ended; each of ``learners`` threads had one in this time."""
+        """Add an iteration that ``took`` these seconds; each of ``learners`` threads had one."""
         if learners > 1:
             seconds = {phase: time / learners for phase, time in seconds.items()}
         for _ in range(learners):
-            took = self.counts.took / learners
-            self.counts.time(took, seconds, samples / learners, batches / learners)
+            self.counts.time(took / learners, seconds, samples / learners, batches / learners)
 
 
 _REGULAR_WITHOUT_LOADER = [

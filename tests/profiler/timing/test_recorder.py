@@ -206,6 +206,20 @@ def test_a_read_for_each_step_of_the_leader_makes_no_other_optimizer_lead() -> N
     assert loop.recorder.counts.iterations == 48
 
 
+def test_the_first_iteration_with_many_passes_is_timed_once_there_is_another() -> None:
+    """Every fifth step of the leader comes after eight passes of another model."""
+    loop = Loop()
+    for iteration in range(30):
+        loop.fetch(0.0)
+        for optimizer in (*[2] * (8 * (iteration % 5 == 4)), 1):
+            loop.phase("backward", 0.3)
+            loop.step(optimizer, seconds=0.0)
+    counts = loop.recorder.counts
+    assert counts.iteration.count == 30 - WARMUP
+    assert counts.iteration.sum == pytest.approx((30 - WARMUP + 8 * 6) * 0.3)
+    assert counts.interruptions == 0
+
+
 def test_steps_within_the_backward_pass_are_updates() -> None:
     loop, recorder = Loop(), None
     recorder = loop.recorder
