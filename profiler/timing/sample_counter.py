@@ -111,6 +111,7 @@ class SampleCounter:
         self._step_batches: list[Batch] = []  # of passes since the last step
         self._steps: list[Step] = []  # inspected steps since the iteration began
         self._contents: set[int] = set()
+        self._graphless_rows: set[int] = set()  # of calls without a graph before its passes
         self._axes: set[int] = set()
         self._read_axes: set[int] = set()
         self._new_passes: tuple[int, float] = _NO_PASSES  # since the last step
@@ -212,6 +213,7 @@ class SampleCounter:
         self._contents |= batch.contents or set()
         self._unused_rows += batch.unused_rows
         self._outputs += batch.outputs
+        self._graphless_rows.update(batch.graphless)
         self._axes |= batch.axes
         self._read_axes |= batch.read_axes
         self.is_stage |= batch.is_stage
@@ -455,8 +457,9 @@ class SampleCounter:
         """Set the ratio of samples trained on to samples read, once two inspections agree on it.
 
         A loader may yield the rows of several steps at a time (the model takes 1/k of them in all
-        its calls, also in those that lead to no pass), or
-        batches that its data set made (the model takes k for each "sample"). Any other difference
+        its calls, also in those that lead to no pass),
+        batches that its data set made (the model takes k for each "sample"), or questions, to each
+        of which the model first makes several answers. Any other difference
         is one of layout: packed texts, patches, nodes of graphs.
         """
         read, given_rows = self.samples / self.share, max(self._step_passes[1], self._new_passes[1])
@@ -472,7 +475,10 @@ class SampleCounter:
             has_axis = not self._read_axes or given_rows // passes in self._read_axes
             ready_made = read == self.fetches and independent and given_rows % read == 0
             ready_made = ready_made and has_axis
-            if is_part or ready_made:
+            # Answers to questions: all are made at once, without a graph, and trained on in parts.
+            answers = given_rows in self._graphless_rows and given_rows % read == 0
+            answers = answers and passes > self.fetches and given_rows > read
+            if is_part or ready_made or answers:
                 factor = given_rows / read
         if factor == self._previous_factor and factor != self.factor:
             self._warmup.scale_samples(factor / self.factor)

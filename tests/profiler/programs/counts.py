@@ -1551,6 +1551,38 @@ def critic_steps_with_a_penalty():
         train_maker(maker, critic, makes)
 
 
+def answers_to_what_is_read():
+    """Four answers to each of two questions are made at once, and trained on in four passes."""
+    model, optimizer = model_and_optimizer()
+    for questions in DataLoader(torch.randn(STEPS * BATCH // 4, 6), batch_size=BATCH // 4):
+        answers = questions.repeat_interleave(4, 0)
+        with torch.no_grad():
+            for _ in range(5):
+                answers = answers + model(answers)
+        optimizer.zero_grad()
+        for part in answers.chunk(4):
+            loss = model(part).pow(2).mean()
+            loss.backward()
+        optimizer.step()
+        show(loss)
+
+
+def views_with_a_teacher():
+    """Two views of each row read go to the model and its teacher, accumulated over two reads."""
+    model, optimizer = model_and_optimizer()
+    teacher = copy.deepcopy(model)
+    for step, rows in enumerate(DataLoader(torch.randn(2 * STEPS * BATCH, 6), batch_size=BATCH)):
+        views = torch.cat([rows, rows + 0.1])
+        with torch.no_grad():
+            targets = teacher(views)
+        loss = mse_loss(model(views), targets)
+        loss.backward()
+        if step % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+            show(loss)
+
+
 def steps_on_other_rows():
     """What is read serves the last step alone; the three before it are on rows of their own."""
     maker, critic, makes, judges = maker_and_critic()

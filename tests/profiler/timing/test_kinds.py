@@ -93,6 +93,8 @@ BY_LOADER = {
     "bags": 1,
     "two_levels": 2 * BATCH,
     "rotations_of_an_image": 1,
+    "answers_to_what_is_read": BATCH,
+    "views_with_a_teacher": 2 * BATCH,
     "two_batches_of_a_loader": 2 * BATCH,
     "adapted_by_gradients_alone": 2 * BATCH,
     "layers_without_modules": 2 * BATCH,
