@@ -207,7 +207,11 @@ class Batch:
         if any(not (call.is_made or call.depends or call.passes_back) for call in calls):
             is_half_made = any(2 * rows == self.samples for rows in (*others, *graphless))
             self.own_rows = self.samples // (1 + is_half_made)
-        self._count_steps([own for own in _by_module(calls) if own[0].rows == 1], terms)
+        singles = [own for own in _by_module(calls) if own[0].rows == 1]
+        self._count_steps(singles, terms)
+        if self.samples == 1 and any(len(own) > 1 for own in singles):
+            # A batch that led elsewhere may be what these calls were compared with.
+            self.unclear |= any(rows > 1 for rows in others)
         if compared and self.samples == 1 and not self._shows_one(compared):
             self.unclear = True
 

@@ -1583,6 +1583,22 @@ def views_with_a_teacher():
             show(loss)
 
 
+def made_rows_for_real_gradients():
+    """Rows are trained, one for each class, until their gradients are those of a batch."""
+    rows = torch.randn(4, 6, requires_grad=True)
+    optimizer = torch.optim.SGD([rows], lr=0.01)
+    for _ in range(STEPS):
+        model, _ = model_and_optimizer()
+        parameters, loss = list(model.parameters()), 0.0
+        for number in range(4):
+            real = model(torch.randn(BATCH, 6)).pow(2).mean()
+            targets = torch.autograd.grad(real, parameters)
+            made = model(rows[number : number + 1]).pow(2).mean()
+            slopes = torch.autograd.grad(made, parameters, create_graph=True)
+            loss = loss + sum(map(mse_loss, slopes, targets))
+        train(loss, optimizer)
+
+
 def steps_on_other_rows():
     """What is read serves the last step alone; the three before it are on rows of their own."""
     maker, critic, makes, judges = maker_and_critic()

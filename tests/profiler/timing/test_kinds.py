@@ -73,6 +73,7 @@ UNKNOWN = [
     *("words_drawn_one_by_one", "models_in_one", "attention_over_both_axes"),
     *("weights_over_the_first_axis", "steps_of_an_acting_cell", "functions_and_points"),
     *("words_and_their_places", "molecules_and_their_atoms", "critic_more_often"),
+    "made_rows_for_real_gradients",
     *("text_in_a_vector", "text_of_a_loader", "passes_over_copies"),
 ]
 UNKNOWN_OF_SEVERAL_STEPS = {"steps_on_other_rows": STEPS, "learners_in_short_turns": 60}
