@@ -12,6 +12,7 @@ import copy
 from hops_profiler.timing.accumulation import Accumulation
 from hops_profiler.timing.counts import PHASES, WARMUP, Counts, spans
 from hops_profiler.timing.device_times import DeviceTimes
+from hops_profiler.timing.exclusions import Exclusions
 from hops_profiler.timing.forgotten import ForgottenGraphs
 from hops_profiler.timing.pauses import MAX_DOUBTFUL_SHARE, ROLLOUT, Pauses
 from hops_profiler.timing.phases import PhaseClock
@@ -97,6 +98,7 @@ class Recorder:
         # By optimizer: the counts at its last step, what was known of its samples, and a step.
         self._former_leaders: dict[int, tuple[Counts, WarmUp, Any, Step | None]] = {}
         self._reads = Reads()
+        self._exclusions = Exclusions()  # of iterations that read no batch
         # By passes, batches read and evaluations: times of the first such iteration, unless it was
         # known to be regular.
         self._first_times: dict[tuple[int, int, int], Times] = {}
@@ -147,6 +149,7 @@ class Recorder:
         if self._leader == _BACKWARD and self._accumulation.is_unseen:
             return True
         doubtful_seconds = self._pauses.doubtful_seconds + self._graphs.doubtful_seconds
+        doubtful_seconds += self._exclusions.doubtful_seconds
         return doubtful_seconds > MAX_DOUBTFUL_SHARE * self.counts.iteration.sum
 
     @property
@@ -398,6 +401,7 @@ class Recorder:
         if reads:
             self._graphs.skip()
         else:
+            self._exclusions.add(1, count)
             took = spans(iteration_ends, steps)
             rows = zip(fetches[0], took, seconds["backward"])  # noqa: B905 - Python 3.8
             for number, row in enumerate(rows, self.counts.iterations):
@@ -512,6 +516,7 @@ class Recorder:
 
     def _forget_iterations(self) -> None:
         self._first_times.clear()
+        self._exclusions.clear()
         self.counts, self._regular, self._leader = Counts(), RegularIterations(), None
         self._former_leaders.clear()
         self._warmup.clear()
@@ -542,6 +547,8 @@ class Recorder:
         self._graphs.end_iteration(self.counts.iterations - 1, self.counts.took, backward)
         if not (regular or is_first):
             self.counts.interruptions += 1
+        if not (counter.fetches or is_first):
+            self._exclusions.add(self._passes, 1, 0.0 if regular else self.counts.took)
         seconds = self._phases.seconds
         by_device = self._device_times.end((seconds, samples, batches), regular=is_timed)
         if is_late and not by_device:

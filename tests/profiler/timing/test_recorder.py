@@ -206,6 +206,19 @@ def test_a_read_for_each_step_of_the_leader_makes_no_other_optimizer_lead() -> N
     assert loop.recorder.counts.iterations == 48
 
 
+def test_time_is_unknown_if_every_second_iteration_with_many_passes_has_an_evaluation() -> None:
+    """As when a rollout sometimes takes long enough to look like one."""
+    loop = Loop()
+    for iteration in range(60):
+        rounds, place = divmod(iteration, 5)
+        if place == 4 and rounds % 2:
+            loop.recorder.add_evaluation()
+        for optimizer in (*[2] * (8 * (place == 4)), 1):
+            loop.phase("backward", 0.3)
+            loop.step(optimizer, seconds=0.0)
+    assert loop.recorder.time_is_unknown
+
+
 def test_the_first_iteration_with_many_passes_is_timed_once_there_is_another() -> None:
     """Every fifth step of the leader comes after eight passes of another model."""
     loop = Loop()
@@ -324,6 +337,7 @@ def _state(recorder: Recorder) -> dict[str, Any]:
     }
     for name in ("counts", "sample_counter", "_phases", "_device_times", "_warmup"):
         del state[name]
+    del state["_exclusions"]
     for name in ("iteration", "phases", "data", "backward", "on_device", "took"):
         del state[name]
     del state["backward_on_device"]
