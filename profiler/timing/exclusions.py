@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from hops_profiler.timing.regular import MAX_KINDS
-
-MIN_SHARE = 0.25
-"""Minimum share of the iterations with as many passes. No more than every fourth step is followed
-by an evaluation, but rollouts that come with further passes may be longer and shorter than an
-iteration in turns."""
+from hops_profiler.timing.regular import MAX_KINDS, MIN_EVALUATION_INTERVAL
 
 
 class Exclusions:
@@ -32,12 +27,13 @@ class Exclusions:
 
     @property
     def doubtful_seconds(self) -> float:
-        """Total of excluded iterations that have more passes than most, and of which many of those
-        with as many passes are excluded.
+        """Total of excluded iterations if most others have another number of passes, and more than
+        every 16th with this number is excluded: rollouts that come with further passes may be
+        longer and shorter than an iteration in turns.
         """
         iterations = sum(kind[0] for kind in self._kinds.values())
         return sum(
             seconds
             for count, excluded, seconds in self._kinds.values()
-            if 2 * count < iterations and 1 < excluded >= MIN_SHARE * count
+            if 2 * count < iterations and 1 < excluded > count / MIN_EVALUATION_INTERVAL
         )
