@@ -11,13 +11,20 @@ class Reads:
     """Compares the steps of other optimizers with reads and with steps of the leading optimizer.
 
     Discriminators may take several steps on what is read, all of them on the same rows or each on a
-    chunk, and their generator one: a reader of the program counts the rows once.
+    chunk, and their generator one: a reader of the program counts the rows once. ``others`` are
+    optimizers that were seen to step otherwise.
     """
 
     def __init__(self) -> None:
+        self.others: set[int] = set()
         # By optimizer: its steps; reads and leading steps before the last one; leading steps
         # between the last two if there was one read, and for how many reads that was so.
         self._optimizers: dict[int, tuple[int, int, int, int, int]] = {}
+
+    def forget(self, optimizer: int) -> None:
+        """Forget ``optimizer``, which is gone."""
+        self._optimizers.pop(optimizer, None)
+        self.others.discard(optimizer)
 
     def step(self, optimizer: int, reads: int, leading_steps: int) -> int:
         """Note a step of ``optimizer`` after ``reads`` and ``leading_steps`` in all. Returns the
@@ -28,6 +35,10 @@ class Reads:
         )
         steps, turn = steps + 1, leading_steps - last_leading
         is_round = reads == last_reads + 1 and turn > 1
-        rounds = 0 if not is_round else rounds + 1 if turn == usual else 1
-        self._optimizers[optimizer] = steps, reads, leading_steps, turn if is_round else 0, rounds
-        return steps if rounds >= MIN_ROUNDS and steps == reads else 0
+        if steps != reads or (steps > 1 and not is_round):
+            self._optimizers.pop(optimizer, None)
+            self.others.add(optimizer)
+            return 0
+        rounds = rounds + 1 if turn == usual else 1
+        self._optimizers[optimizer] = steps, reads, leading_steps, turn, rounds
+        return steps if rounds >= MIN_ROUNDS else 0

@@ -334,6 +334,8 @@ class Recorder:
         elif optimizer != self._leader and self._leader is not None:
             iterations = self._other_steps[optimizer] = self._other_steps.get(optimizer, 0) + 1
             if iterations < self._steps_to_lead:
+                if optimizer in self._reads.others:
+                    return False
                 reads = self.sample_counter.iterations_that_read
                 steps = self._reads.step(optimizer, reads, self.counts.iterations)
                 return bool(steps) and self._lead_by_reads(optimizer, steps)
@@ -351,6 +353,7 @@ class Recorder:
         """Note that ``optimizer`` is gone: if it led, the next one to step becomes the leader."""
         self._leader_is_gone |= optimizer == self._leader
         self._former_leaders.pop(optimizer, None)
+        self._reads.forget(optimizer)
 
     def step_elsewhere(self, optimizer: int) -> None:
         """Note that ``optimizer`` stepped in another thread, after a backward pass there.
@@ -617,7 +620,7 @@ class Recorder:
         """
         if regular:
             self._add_time(*times)
-            first = self._first_times.pop(self._votes, None)
+            first = self._first_times.pop(self._votes, None) if self._first_times else None
             if first is not None:
                 self._add_time(*first)
                 self.counts.interruptions -= 1
