@@ -150,6 +150,8 @@ class Batch:
       the calls with a graph that did not lead to it, such as those before `autograd.grad`.
     - ``sources``: memory of the calls' first inputs. ``contents``: checksums of it, None if it is
       on a GPU. ``is_made``: all inputs come from other calls.
+    - ``own_rows``: samples that no model made, and that are no points between those and made ones,
+      whose gradient is wanted. Half of them may have been made by a call that leads elsewhere.
     - ``parameters``: the first parameter that each called module trains. ``widths``: their shapes.
     - ``place``: the code that began the backward pass. ``read_axes``: lengths of the first axes of
       what loaders yielded before it.
@@ -167,7 +169,7 @@ class Batch:
         graphless: Sequence[int] = (),
         others: Sequence[int] = (),
     ) -> None:
-        self.rows = self.outputs = self.samples = 0
+        self.rows = self.outputs = self.samples = self.own_rows = 0
         self.unclear, self.is_stage, self.graphless = adds_terms, is_stage, graphless
         self.unused_rows = 0
         self.loss_rows = _first_axis(terms)
@@ -202,7 +204,14 @@ class Batch:
             self.unclear |= sum(2 * rows == self.samples for rows in others) == 1
             if compared and self.samples > 1:
                 self._compare_with_loss(compared, repeats)
-        self._count_steps([own for own in _by_module(calls) if own[0].rows == 1], terms)
+        if any(not (call.is_made or call.depends or call.passes_back) for call in calls):
+            is_half_made = any(2 * rows == self.samples for rows in (*others, *graphless))
+            self.own_rows = self.samples // (1 + is_half_made)
+        singles = [own for own in _by_module(calls) if own[0].rows == 1]
+        self._count_steps(singles, terms)
+        if self.samples == 1 and any(len(own) > 1 for own in singles):
+            # A batch that led elsewhere may be what these calls were compared with.
+            self.unclear |= any(rows > 1 for rows in others)
         if compared and self.samples == 1 and not self._shows_one(compared):
             self.unclear = True
 

@@ -12,10 +12,17 @@ import copy
 from hops_profiler.timing.accumulation import Accumulation
 from hops_profiler.timing.counts import PHASES, WARMUP, Counts, spans
 from hops_profiler.timing.device_times import DeviceTimes
+from hops_profiler.timing.exclusions import Exclusions
 from hops_profiler.timing.forgotten import ForgottenGraphs
 from hops_profiler.timing.pauses import MAX_DOUBTFUL_SHARE, ROLLOUT, Pauses
 from hops_profiler.timing.phases import PhaseClock
-from hops_profiler.timing.regular import MIN_EVALUATION_INTERVAL, RegularIterations, WarmUp
+from hops_profiler.timing.reads import Reads
+from hops_profiler.timing.regular import (
+    MAX_KINDS,
+    MIN_EVALUATION_INTERVAL,
+    RegularIterations,
+    WarmUp,
+)
 from hops_profiler.timing.sample_counter import SampleCounter
 from hops_profiler.timing.steps import are_learners
 
@@ -26,6 +33,9 @@ if TYPE_CHECKING:
     from hops_profiler.timing.device_times import Device
     from hops_profiler.timing.sample_counter import Batch
     from hops_profiler.timing.steps import Step
+
+    Times = tuple[float, dict[str, float], float, float, int]
+    """Seconds in all and by phase, samples, batches, and the number of learners."""
 
 STEPS_TO_NEW_LEADER = 10
 """Number of steps without one of the leading optimizer that make another optimizer the leader."""
@@ -87,6 +97,11 @@ class Recorder:
         self._leader_is_gone = self._leader_is_new = False
         # By optimizer: the counts at its last step, what was known of its samples, and a step.
         self._former_leaders: dict[int, tuple[Counts, WarmUp, Any, Step | None]] = {}
+        self._reads = Reads()
+        self._exclusions = Exclusions()  # of iterations that read no batch
+        # By passes, batches read and evaluations: times of the first such iteration, unless it was
+        # known to be regular.
+        self._first_times: dict[tuple[int, int, int], Times] = {}
         self._steps_without_backward = 0
         self._accumulation = Accumulation()
         self._closure_steps = 0
@@ -122,7 +137,7 @@ class Recorder:
     def samples_are_unknown(self) -> bool:
         """True if the samples that the iterations trained on cannot be counted (yet)."""
         counter = self.sample_counter
-        if counter.unclear or counter.reuses_batches:
+        if counter.unclear or counter.reuses_batches or counter.awaits_steps:
             return True
         return counter.is_vague(self.counts.iterations, self.samples)
 
@@ -134,6 +149,7 @@ class Recorder:
         if self._leader == _BACKWARD and self._accumulation.is_unseen:
             return True
         doubtful_seconds = self._pauses.doubtful_seconds + self._graphs.doubtful_seconds
+        doubtful_seconds += self._exclusions.doubtful_seconds
         return doubtful_seconds > MAX_DOUBTFUL_SHARE * self.counts.iteration.sum
 
     @property
@@ -318,7 +334,11 @@ class Recorder:
         elif optimizer != self._leader and self._leader is not None:
             iterations = self._other_steps[optimizer] = self._other_steps.get(optimizer, 0) + 1
             if iterations < self._steps_to_lead:
-                return False
+                if optimizer in self._reads.others:
+                    return False
+                reads = self.sample_counter.iterations_that_read
+                steps = self._reads.step(optimizer, reads, self.counts.iterations)
+                return bool(steps) and self._lead_by_reads(optimizer, steps)
             self._keep_leader()
         if self._passes or "backward" in self._phases.open or not self.counts.passes:
             self._steps_without_backward = 0
@@ -333,6 +353,7 @@ class Recorder:
         """Note that ``optimizer`` is gone: if it led, the next one to step becomes the leader."""
         self._leader_is_gone |= optimizer == self._leader
         self._former_leaders.pop(optimizer, None)
+        self._reads.forget(optimizer)
 
     def step_elsewhere(self, optimizer: int) -> None:
         """Note that ``optimizer`` stepped in another thread, after a backward pass there.
@@ -371,6 +392,7 @@ class Recorder:
             seconds["rest"] = spans(iteration_ends, asks)
             samples, last = sum(sizes) * counter.factor, sizes[-1] * counter.factor
             counter.last_batch = next(filter(None, reversed(sizes)), counter.last_batch)
+            counter.last_read = float(sizes[-1]), 1
         else:
             arrivals, last = iteration_ends, counter.expected_samples
             samples = last * count
@@ -382,6 +404,7 @@ class Recorder:
         if reads:
             self._graphs.skip()
         else:
+            self._exclusions.add(1, count)
             took = spans(iteration_ends, steps)
             rows = zip(fetches[0], took, seconds["backward"])  # noqa: B905 - Python 3.8
             for number, row in enumerate(rows, self.counts.iterations):
@@ -478,7 +501,25 @@ class Recorder:
         seconds["rest"] += self._time - counts.last_step - sum(seconds.values())
         self._device_times.ignore_pending()
 
+    def _lead_by_reads(self, optimizer: int, steps: int) -> bool:
+        """Make ``optimizer`` the leader at the last of its ``steps``: each followed a read, and the
+        former leader stepped several times in between. An iteration is what follows a read.
+        """
+        former, counter = self.counts, self.sample_counter
+        self._steps_to_lead = max(self._steps_to_lead, 2 * former.iterations // steps)
+        passes = former.passes + self._passes
+        self._forget_iterations()
+        self._leader, counts = optimizer, self.counts
+        counts.count(*counter.lead_by_reads(steps), read=True)
+        counts.end(self._time, steps, passes)
+        counts.first_step = former.first_step
+        self._last_graphless = -MIN_EVALUATION_INTERVAL
+        self._begin_iteration()
+        return True
+
     def _forget_iterations(self) -> None:
+        self._first_times.clear()
+        self._exclusions.clear()
         self.counts, self._regular, self._leader = Counts(), RegularIterations(), None
         self._former_leaders.clear()
         self._warmup.clear()
@@ -500,7 +541,8 @@ class Recorder:
             counter.unclear = counter.unclear or self._learners_differ
         is_first = self.counts.iterations == 0
         regular = self._vote(samples, batches, learners)
-        is_timed = regular and self.counts.iterations >= WARMUP and iterations == 1
+        is_late = self.counts.iterations >= WARMUP and iterations == 1
+        is_timed = regular and is_late
         self._count(samples, batches, regular=regular)
         self.counts.end(now, iterations + learners - 1, self._passes)
         self._pauses.end_iteration(self.counts.took, regular=regular)
@@ -508,10 +550,13 @@ class Recorder:
         self._graphs.end_iteration(self.counts.iterations - 1, self.counts.took, backward)
         if not (regular or is_first):
             self.counts.interruptions += 1
+        if not (counter.fetches or is_first):
+            self._exclusions.add(self._passes, 1, 0.0 if regular else self.counts.took)
         seconds = self._phases.seconds
         by_device = self._device_times.end((seconds, samples, batches), regular=is_timed)
-        if is_timed and not by_device:
-            self._add_time(seconds, samples, batches, learners)
+        if is_late and not by_device:
+            times = self.counts.took, seconds, samples, batches, learners
+            self._time_iteration(times, regular=regular)
         self._begin_iteration()
         return True
 
@@ -534,12 +579,17 @@ class Recorder:
             is_early |= self._early_evaluations >= MIN_EARLY_EVALUATIONS
             if self._pauses.judge(iterations, is_early=is_early) == ROLLOUT:
                 self._evaluations = usual
-        is_usual_read = fetches == 1 and self.sample_counter.reads_rarely
-        votes = self._passes, 0 if is_usual_read else fetches, self._evaluations
-        regular = iterations > 0 and self._regular.vote(*votes)
+        regular = iterations > 0 and self._regular.vote(*self._votes)
         if regular and (learners == 1 or fetches):
             self._regular.learn(self._passes, samples, batches)
         return regular
+
+    @property
+    def _votes(self) -> tuple[int, int, int]:
+        """Passes, batches read and evaluations of the iteration that ends."""
+        fetches = self.sample_counter.fetches
+        is_usual_read = fetches == 1 and self.sample_counter.reads_rarely
+        return self._passes, 0 if is_usual_read else fetches, self._evaluations
 
     def _has_late_evaluation(self) -> bool:
         """Whether the code that took long in the iteration that ends is an evaluation: training
@@ -564,15 +614,29 @@ class Recorder:
         expectation = None if regular else self._regular.predict(passes, batches)
         counts.count(*(expectation or (samples, batches)), read=fetches > 0)
 
+    def _time_iteration(self, times: Times, *, regular: bool) -> None:
+        """Add the time of the iteration that ended if it is ``regular``. The first one with as many
+        passes is known to have been regular once there is another, and is added then.
+        """
+        if regular:
+            self._add_time(*times)
+            first = self._first_times.pop(self._votes, None) if self._first_times else None
+            if first is not None:
+                self._add_time(*first)
+                self.counts.interruptions -= 1
+        elif self._regular.is_new(*self._votes):
+            if len(self._first_times) >= MAX_KINDS:
+                self._first_times.clear()
+            self._first_times[self._votes] = times
+
     def _add_time(
-        self, seconds: dict[str, float], samples: float, batches: float, learners: int
+        self, took: float, seconds: dict[str, float], samples: float, batches: float, learners: int
     ) -> None:
-        """Time the iteration that ended; each of ``learners`` threads had one in this time."""
+        """Add an iteration that ``took`` these seconds; each of ``learners`` threads had one."""
         if learners > 1:
             seconds = {phase: time / learners for phase, time in seconds.items()}
         for _ in range(learners):
-            took = self.counts.took / learners
-            self.counts.time(took, seconds, samples / learners, batches / learners)
+            self.counts.time(took / learners, seconds, samples / learners, batches / learners)
 
 
 _REGULAR_WITHOUT_LOADER = [

@@ -75,6 +75,10 @@ class RegularIterations:
         kind[:] = fetches, evaluations, 1, 0, 0
         return True
 
+    def is_new(self, passes: int, fetches: int, evaluations: int) -> bool:
+        """True if the only iteration with this many passes is one that was not regular."""
+        return self._kinds.get(passes) == [fetches, evaluations, 0, 0, 0]
+
     def evaluations(self, passes: int) -> int | None:
         """Evaluations of a regular iteration with this many passes; None if unknown."""
         kind = self._kinds.get(passes)

@@ -7,7 +7,7 @@ from math import sqrt
 
 from hops_profiler.timing.loss_rows import LossRows
 from hops_profiler.timing.series import Series
-from hops_profiler.timing.steps import Step, turns
+from hops_profiler.timing.steps import Step, trains_on, turns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         samples: int
         rows: int
         unused_rows: int
+        own_rows: int
         outputs: int
         loss_rows: int
         axes: set[int]
@@ -57,10 +58,13 @@ class SampleCounter:
       previous iteration read a batch from a loader.
     - ``ranks``: number of ranks for which this rank may read. ``share``: number of ranks to which
       it was seen to distribute its batches. ``factor``: samples trained on for each one read.
+    - ``last_read``: samples and batches of the last iteration that read any.
     - ``unclear``: no loader is read and the modules' inputs do not show the samples, or the batches
       of several loaders lead to steps of several optimizers.
     - ``varies``: the samples are not the same in all iterations. ``needs_next``: the iteration
       after an inspected one is to be inspected, too, as several optimizers step.
+    - ``awaits_steps``: an iteration has several steps on what it read, and those of none have been
+      inspected yet.
     - ``is_stage``: a backward pass took gradients from another stage or passed some to it.
     """
 
@@ -69,8 +73,9 @@ class SampleCounter:
         self.ranks = self.share = 1
         self.factor = 1.0
         self.reads = self.unclear = self.varies = self.is_stage = False
-        self._adds_calls = self._repeats_rows = False
+        self.awaits_steps = self._adds_calls = self._repeats_rows = False
         self.last_batch = 0
+        self.last_read: tuple[float, float] = 0.0, 0.0
         self._inspections = Series()  # samples of the inspected iterations
         self._last_inspection = 0  # iterations before the last inspection, and their samples if
         self._between = 0.0  # those not inspected are halfway between the inspected ones
@@ -106,6 +111,7 @@ class SampleCounter:
         self._step_batches: list[Batch] = []  # of passes since the last step
         self._steps: list[Step] = []  # inspected steps since the iteration began
         self._contents: set[int] = set()
+        self._graphless_rows: set[int] = set()  # of calls without a graph before its passes
         self._axes: set[int] = set()
         self._read_axes: set[int] = set()
         self._new_passes: tuple[int, float] = _NO_PASSES  # since the last step
@@ -166,6 +172,22 @@ class SampleCounter:
         self._input, self.varies, self._inspections = state[:3]
         self._last_inspection, self._between = state[3:]
 
+    @property
+    def iterations_that_read(self) -> int:
+        """Number of iterations that read a batch, with the one that has not ended yet."""
+        return self._reading_iterations + (self.fetches > 0)
+
+    def lead_by_reads(self, steps: int) -> tuple[float, float]:
+        """Note that each of the last ``steps`` of the new leading optimizer followed a read: what
+        was read is what an iteration trains on. Returns their samples and batches.
+        """
+        samples, batches = self.last_read
+        self._reading_iterations, self._reuses, self._repeats_batch = steps, 0, False
+        self.awaits_steps, self.reads = True, True
+        self.unclear = False  # iterations without a read are no iterations
+        self._leading_step = None
+        return samples * steps, batches * steps
+
     def add_batch(self, samples: int) -> None:
         """Note that a batch of ``samples`` was read; 0 if unknown."""
         self.fetches += 1
@@ -191,6 +213,7 @@ class SampleCounter:
         self._contents |= batch.contents or set()
         self._unused_rows += batch.unused_rows
         self._outputs += batch.outputs
+        self._graphless_rows.update(batch.graphless)
         self._axes |= batch.axes
         self._read_axes |= batch.read_axes
         self.is_stage |= batch.is_stage
@@ -338,7 +361,11 @@ class SampleCounter:
             samples = (is_seen and self._input) or self.expected_samples
             return samples * max(1, iterations), passes
         passes = min(passes, self.fetches)  # the two passes of a GAN are over one batch
+        self.last_read = self.samples / self.share, min(passes, self.fetches / self.share)
         if self.has_inspection:
+            if self.awaits_steps:
+                self.awaits_steps = False
+                self.unclear = self.unclear or not trains_on(self._steps, self.last_read[0])
             skips, self._skips = self._skips, self._is_skipped()
             self.unclear = self.unclear or self._is_shared_out() or (skips and self._skips)
             if self.ranks > 1:
@@ -430,8 +457,9 @@ class SampleCounter:
         """Set the ratio of samples trained on to samples read, once two inspections agree on it.
 
         A loader may yield the rows of several steps at a time (the model takes 1/k of them in all
-        its calls, also in those that lead to no pass), or
-        batches that its data set made (the model takes k for each "sample"). Any other difference
+        its calls, also in those that lead to no pass),
+        batches that its data set made (the model takes k for each "sample"), or questions, to each
+        of which the model first makes several answers. Any other difference
         is one of layout: packed texts, patches, nodes of graphs.
         """
         read, given_rows = self.samples / self.share, max(self._step_passes[1], self._new_passes[1])
@@ -447,7 +475,10 @@ class SampleCounter:
             has_axis = not self._read_axes or given_rows // passes in self._read_axes
             ready_made = read == self.fetches and independent and given_rows % read == 0
             ready_made = ready_made and has_axis
-            if is_part or ready_made:
+            # Answers to questions: all are made at once, without a graph, and trained on in parts.
+            answers = given_rows in self._graphless_rows and given_rows % read == 0
+            answers = answers and passes > self.fetches and given_rows > read
+            if is_part or ready_made or answers:
                 factor = given_rows / read
         if factor == self._previous_factor and factor != self.factor:
             self._warmup.scale_samples(factor / self.factor)

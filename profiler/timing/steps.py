@@ -14,12 +14,13 @@ class Step:
     """What a step trained on: ``samples`` in ``batches``, by passes that began at ``places``.
 
     The other attributes are the union of those of the batches; ``contents`` is None if those of any
-    batch are unknown.
+    batch are unknown. ``own_rows`` are those of all batches.
     """
 
     def __init__(self, batches: Sequence[Batch], samples: float) -> None:
         self.samples = samples
         self.is_made = all(batch.is_made for batch in batches)
+        self.own_rows = sum(batch.own_rows for batch in batches)
         self.places: frozenset[Any] = frozenset(batch.place for batch in batches)
         self.widths: set[tuple[int, ...]] = set().union(*(batch.widths for batch in batches))
         self.parameters: set[int] = set().union(*(batch.parameters for batch in batches))
@@ -61,6 +62,20 @@ def are_learners(one: Step, other: Step) -> bool | None:
     """
     is_alike = other.belongs_to(one) and one.samples == other.samples > 0
     return is_alike and one.parameters != other.parameters and one.differs(other)
+
+
+def trains_on(steps: Sequence[Step], rows: float) -> bool:
+    """Whether the ``steps`` of an iteration are over the ``rows`` that it read: each over all of
+    them, or over a chunk, beside rows that a model made. The last step is that of this model.
+    """
+    real = [step for step in steps[:-1] if step.own_rows]
+    if sum(step.own_rows for step in real) == rows:
+        return True
+    contents = [step.contents or set() for step in real]
+    return bool(real) and all(
+        step.own_rows == rows and own & contents[0]
+        for step, own in zip(real, contents)  # noqa: B905 - Python 3.8
+    )
 
 
 def turns(steps: Sequence[Step]) -> float | None:

@@ -1443,6 +1443,171 @@ def critic_steps_on_one_batch():
         train(-critic(maker(torch.randn(BATCH, 2))).mean(), makes)
 
 
+def maker_and_critic():
+    """Both models, each with an optimizer."""
+    models = torch.nn.Linear(2, 6), torch.nn.Linear(6, 1)
+    return *models, *(torch.optim.SGD(model.parameters(), lr=0.01) for model in models)
+
+
+def train_maker(maker, critic, optimizer, batch=BATCH):
+    train(-critic(maker(torch.randn(batch, 2))).mean(), optimizer)
+
+
+def train_critic(maker, critic, optimizer, rows):
+    made = maker(torch.randn(len(rows), 2)).detach()
+    train(critic(made).mean() - critic(rows).mean(), optimizer)
+
+
+def critic_steps_on_chunks():
+    """As `critic_steps_on_one_batch`, but each of the critic's steps takes a chunk of the batch."""
+    maker, critic, makes, judges = maker_and_critic()
+    for rows in DataLoader(torch.randn(4 * STEPS * BATCH, 6), batch_size=4 * BATCH):
+        for chunk in rows.chunk(4):
+            train_critic(maker, critic, judges, chunk)
+        train_maker(maker, critic, makes)
+
+
+def critic_steps_on_accumulated_chunks():
+    """As `critic_steps_on_chunks`; a step has two passes, real and made rows go together."""
+    maker, critic, makes, judges = maker_and_critic()
+    for rows in DataLoader(torch.randn(4 * STEPS * BATCH, 6), batch_size=4 * BATCH):
+        chunks = iter(rows.chunk(4))
+        for _ in range(2):
+            judges.zero_grad()
+            for _ in range(2):
+                made = maker(torch.randn(BATCH, 2)).detach()
+                loss = critic(torch.cat([made, next(chunks)])).pow(2).mean()
+                loss.backward()
+            judges.step()
+            show(loss)
+        train_maker(maker, critic, makes)
+
+
+def critic_steps_after_the_maker():
+    """The generator leads: its step comes first."""
+    maker, critic, makes, judges = maker_and_critic()
+    for rows in DataLoader(torch.randn(STEPS * BATCH, 6), batch_size=BATCH):
+        train_maker(maker, critic, makes)
+        for _ in range(5):
+            train_critic(maker, critic, judges, rows)
+
+
+def critic_steps_on_chunks_after_the_maker():
+    maker, critic, makes, judges = maker_and_critic()
+    for rows in DataLoader(torch.randn(4 * STEPS * BATCH, 6), batch_size=4 * BATCH):
+        train_maker(maker, critic, makes)
+        for chunk in rows.chunk(4):
+            train_critic(maker, critic, judges, chunk)
+
+
+def many_critic_steps_on_one_batch():
+    """As `critic_steps_on_one_batch`, with so many steps that the critic might lead again."""
+    maker, critic, makes, judges = maker_and_critic()
+    for rows in DataLoader(torch.randn(STEPS * BATCH, 6), batch_size=BATCH):
+        for _ in range(12):
+            train_critic(maker, critic, judges, rows)
+        train_maker(maker, critic, makes)
+
+
+def critic_steps_with_evaluations():
+    """As `critic_steps_on_one_batch`; after each sixth batch the critic judges other rows."""
+    maker, critic, makes, judges = maker_and_critic()
+    others = DataLoader(torch.randn(5 * BATCH, 6), batch_size=BATCH)
+    for step, rows in enumerate(DataLoader(torch.randn(STEPS * BATCH, 6), batch_size=BATCH)):
+        for _ in range(3):
+            train_critic(maker, critic, judges, rows)
+        train_maker(maker, critic, makes)
+        if step % 6 == 5:
+            critic.eval()
+            with torch.no_grad():
+                for held_out in others:
+                    critic(held_out)
+            critic.train()
+
+
+def critic_step_for_the_penalty():
+    """The critic's second step on a batch is for the gradients between real and made rows."""
+    maker, critic, makes, judges = maker_and_critic()
+    for rows in DataLoader(torch.randn(STEPS * BATCH, 6), batch_size=BATCH):
+        train_critic(maker, critic, judges, rows)
+        share, made = torch.rand(BATCH, 1), maker(torch.randn(BATCH, 2)).detach()
+        points = (share * rows + (1 - share) * made).requires_grad_()
+        (slope,) = torch.autograd.grad(critic(points).sum(), points, create_graph=True)
+        train((slope.norm(dim=1) - 1).pow(2).mean(), judges)
+        train_maker(maker, critic, makes)
+
+
+def critic_steps_with_a_penalty():
+    """Each of the critic's steps on a batch has a term for the gradients."""
+    maker, critic, makes, judges = maker_and_critic()
+    for rows in DataLoader(torch.randn(STEPS * BATCH, 6), batch_size=BATCH):
+        for _ in range(3):
+            made = maker(torch.randn(BATCH, 2))
+            share = torch.rand(BATCH, 1)
+            points = (share * rows + (1 - share) * made.detach()).requires_grad_()
+            (slope,) = torch.autograd.grad(critic(points).sum(), points, create_graph=True)
+            loss = critic(made).mean() - critic(rows).mean()
+            train(loss + (slope.norm(dim=1) - 1).pow(2).mean(), judges)
+        train_maker(maker, critic, makes)
+
+
+def answers_to_what_is_read():
+    """Four answers to each of two questions are made at once, and trained on in four passes."""
+    model, optimizer = model_and_optimizer()
+    for questions in DataLoader(torch.randn(STEPS * BATCH // 4, 6), batch_size=BATCH // 4):
+        answers = questions.repeat_interleave(4, 0)
+        with torch.no_grad():
+            for _ in range(5):
+                answers = answers + model(answers)
+        optimizer.zero_grad()
+        for part in answers.chunk(4):
+            loss = model(part).pow(2).mean()
+            loss.backward()
+        optimizer.step()
+        show(loss)
+
+
+def views_with_a_teacher():
+    """Two views of each row read go to the model and its teacher, accumulated over two reads."""
+    model, optimizer = model_and_optimizer()
+    teacher = copy.deepcopy(model)
+    for step, rows in enumerate(DataLoader(torch.randn(2 * STEPS * BATCH, 6), batch_size=BATCH)):
+        views = torch.cat([rows, rows + 0.1])
+        with torch.no_grad():
+            targets = teacher(views)
+        loss = mse_loss(model(views), targets)
+        loss.backward()
+        if step % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+            show(loss)
+
+
+def made_rows_for_real_gradients():
+    """Rows are trained, one for each class, until their gradients are those of a batch."""
+    rows = torch.randn(4, 6, requires_grad=True)
+    optimizer = torch.optim.SGD([rows], lr=0.01)
+    for _ in range(STEPS):
+        model, _ = model_and_optimizer()
+        parameters, loss = list(model.parameters()), 0.0
+        for number in range(4):
+            real = model(torch.randn(BATCH, 6)).pow(2).mean()
+            targets = torch.autograd.grad(real, parameters)
+            made = model(rows[number : number + 1]).pow(2).mean()
+            slopes = torch.autograd.grad(made, parameters, create_graph=True)
+            loss = loss + sum(map(mse_loss, slopes, targets))
+        train(loss, optimizer)
+
+
+def steps_on_other_rows():
+    """What is read serves the last step alone; the three before it are on rows of their own."""
+    maker, critic, makes, judges = maker_and_critic()
+    for rows in DataLoader(torch.randn(STEPS * BATCH, 6), batch_size=BATCH):
+        for _ in range(3):
+            train_critic(maker, critic, judges, torch.randn(BATCH, 6))
+        train(critic(rows).mean() - critic(maker(torch.randn(BATCH, 2))).mean(), makes)
+
+
 def learners_in_short_turns():
     """Two models alternate every five batches, trained by the same code."""
     learners = [model_and_optimizer() for _ in range(2)]

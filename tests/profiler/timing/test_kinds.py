@@ -73,15 +73,29 @@ UNKNOWN = [
     *("words_drawn_one_by_one", "models_in_one", "attention_over_both_axes"),
     *("weights_over_the_first_axis", "steps_of_an_acting_cell", "functions_and_points"),
     *("words_and_their_places", "molecules_and_their_atoms", "critic_more_often"),
+    "made_rows_for_real_gradients",
     *("text_in_a_vector", "text_of_a_loader", "passes_over_copies"),
 ]
-UNKNOWN_OF_SEVERAL_STEPS = {"critic_steps_on_one_batch": 5 * STEPS, "learners_in_short_turns": 60}
+UNKNOWN_OF_SEVERAL_STEPS = {"steps_on_other_rows": STEPS, "learners_in_short_turns": 60}
+ROUNDS = {
+    "critic_steps_on_one_batch": BATCH,
+    "critic_steps_on_chunks": 4 * BATCH,
+    "critic_steps_on_accumulated_chunks": 4 * BATCH,
+    "critic_steps_after_the_maker": BATCH,
+    "critic_steps_on_chunks_after_the_maker": 4 * BATCH,
+    "many_critic_steps_on_one_batch": BATCH,
+    "critic_steps_with_evaluations": BATCH,
+    "critic_step_for_the_penalty": BATCH,
+    "critic_steps_with_a_penalty": BATCH,
+}
 BY_LOADER = {
     "packed_texts": BATCH,
     "time_first": BATCH,
     "bags": 1,
     "two_levels": 2 * BATCH,
     "rotations_of_an_image": 1,
+    "answers_to_what_is_read": BATCH,
+    "views_with_a_teacher": 2 * BATCH,
     "two_batches_of_a_loader": 2 * BATCH,
     "adapted_by_gradients_alone": 2 * BATCH,
     "layers_without_modules": 2 * BATCH,
@@ -91,7 +105,7 @@ ROLLOUTS = ["rollouts", "rollouts_without_loader", "rollouts_after_random_steps"
 SELF_PLAY_SECONDS = 50 * 0.002
 ALL = [
     *(*BY_MODEL, *TURNS, *SEVERAL_CALLS, *BY_LOADER, *EVALUATIONS, *ROLLOUTS),
-    *(*UNKNOWN, *UNKNOWN_OF_SEVERAL_STEPS),
+    *(*UNKNOWN, *UNKNOWN_OF_SEVERAL_STEPS, *ROUNDS),
     *(
         "episodes",
         "episodes_in_passes",
@@ -232,6 +246,18 @@ def test_samples_are_unknown_if_it_is_unclear_which_steps_share_them(
 ) -> None:
     _, report = runs[kind]
     assert (report["iterations"], report["samples"], report["samples_from"]) == (iterations, 0, "")
+
+
+@pytest.mark.parametrize(("kind", "batch"), ROUNDS.items())
+def test_what_is_read_counts_once_for_several_steps_of_a_critic_and_one_of_another(
+    runs: Runs, kind: str, batch: int
+) -> None:
+    losses, report = runs[kind]
+    assert report["iterations"] == STEPS < len(losses)
+    assert (report["samples"], report["samples_from"]) == (STEPS * batch, "batch")
+    timed = report["timed"]
+    assert timed["samples"] == timed["iterations"] * batch
+    assert timed["iterations"] >= STEPS - 8  # the pattern is known after a few reads
 
 
 def test_iterations_that_read_a_batch_for_several_steps_are_timed(runs: Runs) -> None:

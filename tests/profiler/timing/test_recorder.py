@@ -180,6 +180,59 @@ def test_an_iteration_of_a_leader_that_returns_includes_steps_of_the_other_optim
     assert loop.recorder.counts is counts
 
 
+def test_the_optimizer_that_steps_once_for_each_read_leads() -> None:
+    """Another steps four times in between; the iterations so far are counted again."""
+    loop = Loop()
+    for _ in range(12):
+        loop.fetch(samples=8)
+        for optimizer in (1, 1, 1, 1, 2):
+            loop.phase("backward", 0.3)
+            loop.step(optimizer)
+    recorder = loop.recorder
+    counts = recorder.counts
+    assert (counts.iterations, counts.samples, counts.passes) == (12, 12 * 8, 12 * 5)
+    assert counts.iteration.mean == pytest.approx(0.1 + 5 * 0.7)
+    assert recorder.samples_are_unknown  # no iteration was inspected
+
+
+def test_a_read_for_each_step_of_the_leader_makes_no_other_optimizer_lead() -> None:
+    loop = Loop()
+    for _ in range(12):
+        for optimizer in (1, 1, 1, 1, 2):
+            if optimizer == 1:
+                loop.fetch(samples=8)
+            loop.phase("backward", 0.3)
+            loop.step(optimizer)
+    assert loop.recorder.counts.iterations == 48
+
+
+def test_time_is_unknown_if_every_second_iteration_with_many_passes_has_an_evaluation() -> None:
+    """As when a rollout sometimes takes long enough to look like one."""
+    loop = Loop()
+    for iteration in range(60):
+        rounds, place = divmod(iteration, 5)
+        if place == 4 and rounds % 2:
+            loop.recorder.add_evaluation()
+        for optimizer in (*[2] * (8 * (place == 4)), 1):
+            loop.phase("backward", 0.3)
+            loop.step(optimizer, seconds=0.0)
+    assert loop.recorder.time_is_unknown
+
+
+def test_the_first_iteration_with_many_passes_is_timed_once_there_is_another() -> None:
+    """Every fifth step of the leader comes after eight passes of another model."""
+    loop = Loop()
+    for iteration in range(30):
+        loop.fetch(0.0)
+        for optimizer in (*[2] * (8 * (iteration % 5 == 4)), 1):
+            loop.phase("backward", 0.3)
+            loop.step(optimizer, seconds=0.0)
+    counts = loop.recorder.counts
+    assert counts.iteration.count == 30 - WARMUP
+    assert counts.iteration.sum == pytest.approx((30 - WARMUP + 8 * 6) * 0.3)
+    assert counts.interruptions == 0
+
+
 def test_steps_within_the_backward_pass_are_updates() -> None:
     loop, recorder = Loop(), None
     recorder = loop.recorder
@@ -276,7 +329,7 @@ def _state(recorder: Recorder) -> dict[str, Any]:
     state["_inspections"] = counter._inspections.as_json()
     state["_regular"] = recorder._regular._kinds
     state["_pauses"], state["_graphs"] = vars(recorder._pauses), vars(recorder._graphs)
-    state["_loss"] = vars(counter._loss)
+    state["_loss"], state["_reads"] = vars(counter._loss), vars(recorder._reads)
     state["_accumulation"] = vars(recorder._accumulation)
     state["_former_leaders"] = {
         leader: (counts.iterations, counts.samples, learnt[:2])
@@ -284,6 +337,7 @@ def _state(recorder: Recorder) -> dict[str, Any]:
     }
     for name in ("counts", "sample_counter", "_phases", "_device_times", "_warmup"):
         del state[name]
+    del state["_exclusions"]
     for name in ("iteration", "phases", "data", "backward", "on_device", "took"):
         del state[name]
     del state["backward_on_device"]
@@ -418,7 +472,7 @@ class Batch:
         self, rows: int, outputs: int, axes: set[int], *, samples: int = 0, unclear: bool = False
     ) -> None:
         self.rows, self.outputs, self.axes, self.unused_rows = rows, outputs, axes, 0
-        self.samples, self.unclear = samples, unclear
+        self.samples, self.unclear, self.own_rows = samples, unclear, samples
         self.loss_rows = samples
         self.sources: set[tuple[int, int]] = set()
         self.contents: set[int] | None = None
