@@ -79,7 +79,7 @@ _ROUNDS_OF_STEPS, _PER_DIVE, _SLOW, _MORE = 40, 4, 3e-4, 10
 # Servers' cuts are those of kinds, which servers share, until a round lowers the bound by less than
 # this share of it; then cuts of jobs join them. Cliques wait as long if there are more columns than
 # this: there they take longer than all else in a round.
-_SLOW_BY_KINDS, _MANY_COLUMNS = 1.5e-3, 100_000
+_SLOW_BY_KINDS, _MANY_COLUMNS = 1.5e-3, 200_000
 # A dive takes this share of the idle GPUs, then some rounds of cuts follow in what remains, and so
 # on until fewer columns than this remain: cuts of whole servers say little about what is left.
 _DIVE_SHARE, _ROUNDS_OF_REST, _SMALL_REST = 0.5, 4, 500
