@@ -641,6 +641,7 @@ class _PrimalDual(_Relaxation):
             return choice
         row = self._row[: len(self._rows.limit)]
         relaxation = _PrimalDual(rest, prices_at(rest, capacity_rows(rest), row))
+        relaxation._are_kinds_enough = self._are_kinds_enough
         for _ in range(_ROUNDS_OF_REST):
             relaxation.go_on(give_up)
             if not relaxation.cut(give_up):
