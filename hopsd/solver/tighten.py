@@ -34,13 +34,15 @@ from hopsd.solver.backend.simplex import Simplex
 from hopsd.solver.bound import clique_cuts
 from hopsd.solver.bound.clique_cuts import CliqueFinder, UnitCut
 from hopsd.solver.bound.cuts import capacity_rows
-from hopsd.solver.bound.dual_prices import Prices
+from hopsd.solver.bound.dual_prices import Prices, prices_at
 from hopsd.solver.bound.knapsack_cuts import Cuts, ServerParts, are_full, factors, patterns
 from hopsd.solver.bound.primal_dual import Packing, approach
 from hopsd.solver.bound.reduced_cost import ColumnCosts, ItemPrices, prices_of_items
 from hopsd.solver.job_cuts import JobCutFinder
 from hopsd.solver.search.dive import MAX_COLUMNS, plan_of, promising_columns
+from hopsd.solver.search.greedy import fill_idle
 from hopsd.solver.search.primal_dual_dive import dive
+from hopsd.solver.search.remaining import remaining
 
 # A server's cuts weigh at most this many of its kinds, which form at most this many patterns.
 _MAX_KINDS, _MAX_PATTERNS = 12, 3_000
@@ -75,8 +77,12 @@ _OF_CLIQUE = 6.0
 # more would not meet the gap.
 _ROUNDS_OF_STEPS, _PER_DIVE, _SLOW, _MORE = 40, 4, 3e-4, 10
 # Servers' cuts are those of kinds, which servers share, until a round lowers the bound by less than
-# this share of it; then cuts of jobs join them.
-_SLOW_BY_KINDS = 1.5e-3
+# this share of it; then cuts of jobs join them. Cliques wait as long if there are more columns than
+# this: there they take longer than all else in a round.
+_SLOW_BY_KINDS, _MANY_COLUMNS = 1.5e-3, 200_000
+# A dive takes this share of the idle GPUs, then some rounds of cuts follow in what remains, and so
+# on until fewer columns than this remain: cuts of whole servers say little about what is left.
+_DIVE_SHARE, _ROUNDS_OF_REST, _SMALL_REST = 0.5, 4, 500
 # The number of further dives, at the last prices; the columns' values get random factors within
 # 1 ± this spread. Dives between rounds need none: other prices give other plans, and better ones.
 _OTHER_DIVES, _SPREAD = 8, 0.25
@@ -310,6 +316,8 @@ class _Relaxation:
         self._price = np.zeros(0)
         self._finder, self._job_finders = CliqueFinder(program), [JobCutFinder.of_limits(program)]
         self._unit_cuts: list[UnitCut] = []
+        # Whether cliques wait: servers' cuts of kinds lower the bound fast enough without them.
+        self._are_kinds_enough = False
         self._simplex = Simplex()
 
     def tighten(self, target: float, progress: float, give_up: float) -> Iterator[ItemPrices]:
@@ -461,15 +469,17 @@ class _Relaxation:
 
     def _add_cuts(self, give_up: float) -> bool:
         """Add cuts that the LP's solution violates; returns whether there are any."""
-        amounts = np.where(self._x >= _IN_CLIQUE, self._x, 0.0)
-        new = self._finder.find(self._active, amounts, give_up)
+        short = self._program.configurations.short_of_more_than_gpus
+        has_new, new = short and self._cut_knapsacks(give_up), []
+        if not (has_new and self._are_kinds_enough):
+            amounts = np.where(self._x >= _IN_CLIQUE, self._x, 0.0)
+            new += self._finder.find(self._active, amounts, give_up)
         keys = {cut.key for cut in self._unit_cuts if cut.factor is not None}
         for finder in self._job_finders:
             found = finder.find(self._active, self._x, give_up)
             new += [cut for cut in found if cut.key not in keys]
         self._unit_cuts += new
-        short = self._program.configurations.short_of_more_than_gpus
-        return (short and self._cut_knapsacks(give_up)) or bool(new)
+        return has_new or bool(new)
 
     def _cut_knapsacks(self, give_up: float) -> bool:
         """Add cuts of servers and drop those that no longer bind; returns whether any are new."""
@@ -565,7 +575,7 @@ class _PrimalDual(_Relaxation):
 
     def __init__(self, program: Program, prices: Prices) -> None:
         super().__init__(program, prices)
-        self._active = NONE
+        self._active, self._are_kinds_enough = NONE, len(program.value) > _MANY_COLUMNS
         # The prices of the last round: of items, and of the rows, cuts and cliques.
         self._last: ItemPrices = prices
         self._row = prices.row
@@ -579,6 +589,7 @@ class _PrimalDual(_Relaxation):
         before, self.best = self.best, min(self.best, self._last, key=lambda prices: prices.bound)
         is_slow = before.bound - self.best.bound < _SLOW_BY_KINDS * before.bound
         if self._keys and is_slow and len(self._job_finders) == 1:
+            self._are_kinds_enough = False
             self._job_finders.append(JobCutFinder.of_servers(self._program))
         return self.best
 
@@ -604,12 +615,39 @@ class _PrimalDual(_Relaxation):
         return has_new_cuts or len(self._unit_cuts) > unit_cuts
 
     def dive_by_steps(self, give_up: float, rng: np.random.Generator | None = None) -> Ints:
-        """Return a choice (jobs,) by diving; with ``rng`` each dive makes another choice."""
-        near = np.concatenate([NONE, *self.best.near(self._program, relative=_NEAR_OF_DIVE)])
-        columns = _few_of_each(self._program, self.best, near, _PER_JOB_OF_DIVE)
+        """Return a choice (jobs,) by diving, with idle GPUs filled; with ``rng`` each dive makes
+        another choice.
+        """
+        return fill_idle(self._program, self._dive_and_cut(give_up, rng))
+
+    def _dive_and_cut(self, give_up: float, rng: np.random.Generator | None) -> Ints:
+        """Dive until a share of the idle GPUs is taken, then cut and dive in what remains."""
+        program = self._program
+        is_small = len(program.value) < _SMALL_REST
+        gpus = inf if is_small else _DIVE_SHARE * float(program.idle.sum())
+        near = np.concatenate([NONE, *self.best.near(program, relative=_NEAR_OF_DIVE)])
+        columns = _few_of_each(program, self.best, near, _PER_JOB_OF_DIVE)
         columns = distinct(columns, self._active[self._x > _FREQUENT_SHARE])
-        x = self._solution(columns)
-        return dive(self._program, columns, self._packing(columns), self._row, x, give_up, rng)
+        packing, x = self._packing(columns), self._solution(columns)
+        choice = dive(program, columns, packing, self._row, x, gpus, give_up, rng)
+        if is_small or np.all(choice < 0):
+            return choice
+        return self._plan_rest(choice, give_up, rng)
+
+    def _plan_rest(self, choice: Ints, give_up: float, rng: np.random.Generator | None) -> Ints:
+        """Return ``choice`` with more jobs, by cuts and a dive in what it leaves open."""
+        rest, numbers = remaining(self._program, choice)
+        if not len(numbers) or monotonic() > give_up:
+            return choice
+        row = self._row[: len(self._rows.limit)]
+        relaxation = _PrimalDual(rest, prices_at(rest, capacity_rows(rest), row))
+        relaxation._are_kinds_enough = self._are_kinds_enough
+        for _ in range(_ROUNDS_OF_REST):
+            relaxation.go_on(give_up)
+            if not relaxation.cut(give_up):
+                break
+        further = relaxation._dive_and_cut(give_up, rng)
+        return np.where(further >= 0, numbers[further], choice)
 
     def _solution(self, columns: Ints) -> Floats:
         """Carry the last solution over to other ``columns`` (sorted), 0 for new ones."""

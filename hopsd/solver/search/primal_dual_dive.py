@@ -15,7 +15,6 @@ import numpy as np
 from hopsd.core.placement.program import Program
 from hopsd.model.arrays import Floats, Ints
 from hopsd.solver.bound.primal_dual import Packing, approach
-from hopsd.solver.search.greedy import fill_idle
 
 # Steps in the first round and in each later one.
 _FIRST, _STEPS = 400, 300
@@ -33,18 +32,22 @@ def dive(
     packing: Packing,
     prices: Floats,
     x: Floats,
+    gpus: float = inf,
     give_up: float = inf,
     rng: np.random.Generator | None = None,
 ) -> Ints:
-    """Return a choice (jobs,) among ``packing``'s ``columns`` (sorted), with idle GPUs filled.
+    """Return a choice (jobs,) among ``packing``'s ``columns`` (sorted).
 
     Starts from ``prices`` (rows of the packing,) and the solution ``x`` (n,). With ``rng`` each
-    dive makes another choice. Stops at ``give_up`` (monotonic seconds) with what is fixed by then.
+    dive makes another choice. Stops once the choice takes ``gpus`` GPUs or more, and at ``give_up``
+    (monotonic seconds), with what is fixed by then.
     """
     choice = np.full(program.configurations.jobs, -1, dtype=np.int64)
     capacity, limit = program.capacity.copy(), packing.limit
     still_open, part, steps, at_once = np.arange(len(columns)), packing, _FIRST, 0
-    while len(still_open) and monotonic() < give_up:
+    idle = slice(0, len(program.idle))
+    least = program.idle.sum() - gpus
+    while len(still_open) and capacity[idle].sum() > least and monotonic() < give_up:
         saddle = approach(part, prices, x, steps, give_up)
         prices, x, steps = saddle.prices, saddle.x, _STEPS
         if not at_once:
@@ -62,7 +65,7 @@ def dive(
         still_fits = fits & (choice[part.job] < 0)
         still_open, x = still_open[still_fits], x[still_fits]
         part = packing.select(still_open, limit)
-    return fill_idle(program, choice)
+    return choice
 
 
 def _factors(rng: np.random.Generator, count: int) -> Floats:
