@@ -253,7 +253,7 @@ class Servers:
             return None
         count = shapes.servers.shape[1]
         factors = Factors([job], self._nodes)
-        factor = factors.of_shapes(np.zeros(1, dtype=np.int64), shapes.servers, gpus)[0]
+        factor = factors.slowest_on_shapes(np.zeros(1, dtype=np.int64), shapes.servers, gpus)[0]
         best = int(np.argmax(factor))
         parts = zip(shapes.servers[best].tolist(), shapes.gpus[best].tolist(), strict=True)
         rate = per_gpu(job.throughput[gpu_type], gpus, count) * float(factor[best])

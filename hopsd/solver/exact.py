@@ -31,7 +31,7 @@ _Column = tuple[int, int, tuple[tuple[int, int], ...]]
 def solve_exactly(program: Program) -> Ints | None:
     """Return the optimal choice, or None if the program is too large."""
     if (job := _alone(program)) is not None:
-        return _of_one_job(program, job)
+        return _choose_for_one_job(program, job)
     if len(program.value) > _MAX_COLUMNS or _least_steps(program) > _MAX_STEPS:
         return None
     columns = _columns(program)
@@ -51,7 +51,7 @@ def _alone(program: Program) -> int | None:
     return int(jobs[0]) if len(jobs) == 1 else None
 
 
-def _of_one_job(program: Program, job: int) -> Ints:
+def _choose_for_one_job(program: Program, job: int) -> Ints:
     """Choose what :func:`_search` would if only one job has columns: of its best columns that fit,
     the first that takes the most. A later plan of a large cluster is often for a single new job.
     """
@@ -66,8 +66,10 @@ def _of_one_job(program: Program, job: int) -> Ints:
             first -= 1
         best = columns[inverse.ravel() >= first]
         amount_sums = np.append(0, np.cumsum(configurations.demands.amount))
-        of_item = np.diff(amount_sums[configurations.demands.start])
-        choice[job] = best[np.argmax(of_item[program.items(best)].reshape(-1, len(best)).sum(0))]
+        item_amount = np.diff(amount_sums[configurations.demands.start])
+        choice[job] = best[
+            np.argmax(item_amount[program.items(best)].reshape(-1, len(best)).sum(0))
+        ]
     return choice
 
 

@@ -44,13 +44,13 @@ def bound_by_kinds(program: Program, solver: Callable[[Model], Answer]) -> float
     classes, size = np.unique(
         np.column_stack([program.configurations.pool, kinds.capacity]), axis=0, return_counts=True
     )
-    of_classes = []
+    class_patterns = []
     for pool, *capacity in classes.tolist():
-        of_class = _full_patterns(kinds, pool, capacity)
-        if of_class is None:
+        patterns_held = _full_patterns(kinds, pool, capacity)
+        if patterns_held is None:
             return inf
-        of_classes.append(of_class)
-    model, unit = _model(program, kinds, options, of_classes, size)
+        class_patterns.append(patterns_held)
+    model, unit = _model(program, kinds, options, class_patterns, size)
     return solver(model).bound * unit
 
 
@@ -59,14 +59,14 @@ class _Kinds:
     """What a program's items take of single servers.
 
     ``pool`` (kinds,), ``weight`` (kinds, resources); ``capacity`` (servers, resources). Row
-    ``together[of_item[i]]`` lists the kinds of item ``i``, each as often as it is taken, padded
+    ``together[bundle[i]]`` lists the kinds of item ``i``, each as often as it is taken, padded
     with -1 on the left.
     """
 
     pool: Ints
     weight: Ints
     capacity: Ints
-    of_item: Ints
+    bundle: Ints
     together: Ints
 
     @classmethod
@@ -79,11 +79,11 @@ class _Kinds:
         lengths = np.bincount(item, minlength=len(columns.demands))
         table = np.full((len(lengths), int(lengths.max())), -1, dtype=np.int64)
         table[item, table.shape[1] - lengths[item] + ramp(lengths)] = kind
-        of_item = np.zeros(len(table), dtype=np.int64)
+        bundle = np.zeros(len(table), dtype=np.int64)
         for column in table.T:  # By rows at once, which are wide, sorting takes ten times as long.
-            of_item = np.unique(of_item * (len(pool) + 1) + column, return_inverse=True)[1].ravel()
-        together = table[np.unique(of_item, return_index=True)[1]]
-        return cls(pool, parts.weight[number], parts.capacity, of_item, together)
+            bundle = np.unique(bundle * (len(pool) + 1) + column, return_inverse=True)[1].ravel()
+        together = table[np.unique(bundle, return_index=True)[1]]
+        return cls(pool, parts.weight[number], parts.capacity, bundle, together)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class _Options:
         columns = program.configurations
         numbers = np.arange(len(columns))
         job = columns.jobs_of(numbers)
-        key = job * len(kinds.together) + kinds.of_item[columns.shape[numbers]]
+        key = job * len(kinds.together) + kinds.bundle[columns.shape[numbers]]
         best = np.lexsort((-program.value, key))
         keys, first = np.unique(key[best], return_index=True)
         column = best[first]
@@ -112,10 +112,10 @@ class _Options:
         for sets in columns.families:
             if sets.complete:
                 continue
-            whole = kinds.together[kinds.of_item[sets.whole]]
+            whole = kinds.together[kinds.bundle[sets.whole]]
             if sets.parts is not None or np.any(whole != whole[0]):
                 return None
-            key = kinds.of_item[columns.shape[sets.columns(0)]] + sets.jobs * len(kinds.together)
+            key = kinds.bundle[columns.shape[sets.columns(0)]] + sets.jobs * len(kinds.together)
             positions = np.searchsorted(keys, key)
             spans = can_span(sets.rule, sets.count, sets.able, sets.leaves).any(axis=0)
             for number in np.flatnonzero(spans).tolist():
@@ -127,18 +127,18 @@ def _full_patterns(kinds: _Kinds, pool: int, capacity: list[int]) -> Ints | None
     """Return one class's maximal patterns, (patterns, kinds); None if there are too many."""
     is_held = (kinds.pool == pool) & np.all(kinds.weight <= capacity, axis=1)
     held = np.flatnonzero(is_held & (kinds.weight[:, 0] > 0))
-    weight, of_class = kinds.weight[held], np.array(capacity)
-    counts = patterns(weight, of_class, _MAX_PATTERNS)
+    weight, free = kinds.weight[held], np.array(capacity)
+    counts = patterns(weight, free, _MAX_PATTERNS)
     if counts is None:
         return None
-    full = counts[are_full(counts, weight, of_class)]
-    of_kinds = np.zeros((len(full), len(kinds.pool)), dtype=np.int64)
-    of_kinds[:, held] = full
-    return of_kinds
+    full = counts[are_full(counts, weight, free)]
+    counts_by_kind = np.zeros((len(full), len(kinds.pool)), dtype=np.int64)
+    counts_by_kind[:, held] = full
+    return counts_by_kind
 
 
 def _model(
-    program: Program, kinds: _Kinds, options: _Options, of_classes: list[Ints], size: Ints
+    program: Program, kinds: _Kinds, options: _Options, class_patterns: list[Ints], size: Ints
 ) -> tuple[Model, float]:
     """Build the integer program; also return the unit of its objective. Columns: options, then
     patterns. Rows: jobs, kinds, classes of ``size`` (classes,) servers each, limits.
@@ -147,7 +147,7 @@ def _model(
     limits = np.flatnonzero(columns.server < 0)
     first_kind = columns.jobs
     first_class = first_kind + len(kinds.pool)
-    first_limit = first_class + len(of_classes)
+    first_limit = first_class + len(class_patterns)
     taken = kinds.together[options.together]
     option, place = np.nonzero((taken >= 0) & (kinds.weight[taken, 0] > 0))
     number = [np.arange(count), option]
@@ -159,8 +159,8 @@ def _model(
         number.append(np.repeat(np.arange(count), lengths))
         row.append(first_limit + np.searchsorted(limits, columns.demands.row[entry]))
         factor.append(columns.demands.amount[entry].astype(np.float64))
-    counts = np.concatenate(of_classes)
-    class_of = np.repeat(np.arange(len(of_classes)), [len(of_class) for of_class in of_classes])
+    counts = np.concatenate(class_patterns)
+    class_of = np.repeat(np.arange(len(class_patterns)), [len(held) for held in class_patterns])
     pattern, kind = np.nonzero(counts)
     number += [count + pattern, count + np.arange(len(counts))]
     row += [first_kind + kind, first_class + class_of]

@@ -143,12 +143,12 @@ class _Rounds:
         until ``give_up``.
         """
         program, self.number = self.program, self.number + 1
-        of_servers: list[Prices | None] = []
+        server_prices: list[Prices | None] = []
         if self._prices is None:
             parts = column_groups(program)
             prices = find_prices(program, parts, self.value, give_up)
             if _could_all_run(program, parts):
-                of_servers.append(None)
+                server_prices.append(None)
         else:
             rows, row = capacity_rows(program), self._prices.row
             prices = descend_from(program, rows, row, self.value, give_up)
@@ -159,14 +159,14 @@ class _Rounds:
             return
         self._plan(greedy_by_prices(program, prices, self._cheap(prices)))
         if not self.enough:
-            of_servers.append(prices)
+            server_prices.append(prices)
         indices = range(len(_starting_choices(program)))
         packings = [
             (
                 position,
                 pack(program, packed_set, _starting_choices(program)[position], self._answer),
             )
-            for packed_set in of_servers
+            for packed_set in server_prices
             for position in indices
         ]
         if monotonic() > give_up:
@@ -267,11 +267,11 @@ def _renumber(before: Program, after: Program, choice: Ints) -> Ints:
     column = new.start[:-1] + choice - old.start[:-1]
     # After the sets comes only where a job runs now: those columns stay last.
     ends = new.start[1:] - (old.start[1:] - choice)
-    of_key = {sets.key: sets for sets in new.families}
+    sets_by_key = {sets.key: sets for sets in new.families}
     inside = np.zeros(len(choice), dtype=np.bool_)
     bound = np.zeros(len(choice), dtype=np.bool_)
     for sets in old.families:
-        counterpart = of_key[sets.key]
+        counterpart = sets_by_key[sets.key]
         bound[sets.jobs] = True
         offset = choice[sets.jobs] - sets.first
         for row in np.flatnonzero((offset >= 0) & (offset < len(sets.listed_shapes))).tolist():
@@ -314,9 +314,9 @@ def _by_key(pairs: Sequence[tuple[RackFamily, Ints]]) -> dict[Hashable, ShapesOf
 def _with_packing(program: Program, current: Ints, packing: Sequence[PackedSet]) -> Ints:
     """Add the packed sets to ``current``; if not all fit, the most valuable ones stay."""
     choice = current.copy()
-    of_key = {sets.key: sets for sets in program.configurations.families}
+    sets_by_key = {sets.key: sets for sets in program.configurations.families}
     for packed_set in packing:
-        sets = of_key[packed_set.sets.key]
+        sets = sets_by_key[packed_set.sets.key]
         row = int(np.searchsorted(sets.jobs, packed_set.job))
         choice[packed_set.job] = sets.first[row] + sets.find(packed_set.servers)
     return repair(program, choice)

@@ -306,11 +306,11 @@ class _Relaxation:
         self.best: ItemPrices = prices
         self._active = np.concatenate([NONE, *prices.near(program, relative=_NEAR_SHARE)])
         self._x = np.zeros(0)
-        of_class = np.unique(parts.capacity, axis=0, return_inverse=True)[1].ravel()
+        server_class = np.unique(parts.capacity, axis=0, return_inverse=True)[1].ravel()
         self._classes = []
-        for number in range(int(of_class.max(initial=-1)) + 1):
-            kinds = np.unique(parts.kind[of_class[parts.server] == number])
-            self._classes.append(_Class(np.flatnonzero(of_class == number), kinds))
+        for number in range(int(server_class.max(initial=-1)) + 1):
+            kinds = np.unique(parts.kind[server_class[parts.server] == number])
+            self._classes.append(_Class(np.flatnonzero(server_class == number), kinds))
         # The class, the server and the number in the class of every cut.
         self._keys: list[tuple[int, int, int]] = []
         self._price = np.zeros(0)
@@ -389,22 +389,26 @@ class _Relaxation:
             raise SolverError("a capacity is below 0")
         price = np.zeros(len(limit))
         price[distinct_rows] = np.maximum(solution.prices, 0.0) * self._scale
-        of_job, of_rows, of_cuts, of_unit_cuts = np.split(
+        job_prices, row_prices, cut_prices, unit_cut_prices = np.split(
             price, [jobs, offset, offset + len(cuts.limit)]
         )
-        self._price = of_cuts
+        self._price = cut_prices
         self._x = solution.x
-        prices = self._item_prices(of_rows, of_cuts, of_unit_cuts)
-        return -solution.objective * self._scale, of_job, prices
+        prices = self._item_prices(row_prices, cut_prices, unit_cut_prices)
+        return -solution.objective * self._scale, job_prices, prices
 
-    def _item_prices(self, of_rows: Floats, of_cuts: Floats, of_unit_cuts: Floats) -> ItemPrices:
+    def _item_prices(
+        self, row_prices: Floats, cut_prices: Floats, unit_cut_prices: Floats
+    ) -> ItemPrices:
         """Return the items' prices that follow from those of rows, cuts and cliques."""
         rows, cuts = self._rows, self._cuts
-        item, clique_costs = clique_cuts.costs(self._unit_cuts, of_unit_cuts, len(rows.start) - 1)
-        item += rows.cost(of_rows)
-        of_parts = cuts.costs(self._parts, of_cuts)
-        item[: len(of_parts)] += of_parts
-        capacity = float(of_rows @ rows.limit + of_cuts @ cuts.limit + of_unit_cuts.sum())
+        item, clique_costs = clique_cuts.costs(
+            self._unit_cuts, unit_cut_prices, len(rows.start) - 1
+        )
+        item += rows.cost(row_prices)
+        part_costs = cuts.costs(self._parts, cut_prices)
+        item[: len(part_costs)] += part_costs
+        capacity = float(row_prices @ rows.limit + cut_prices @ cuts.limit + unit_cut_prices.sum())
         return prices_of_items(self._program, item, capacity, clique_costs)
 
     def _limits(self) -> Floats:
@@ -596,22 +600,25 @@ class _PrimalDual(_Relaxation):
     def cut(self, give_up: float) -> bool:
         """Add cuts that the mean choice violates; returns whether there are any."""
         first = len(self._rows.limit)
-        of_rows, self._price, of_unit_cuts = np.split(
+        row_prices, self._price, unit_cut_prices = np.split(
             self._row, [first, first + len(self._cuts.limit)]
         )
         # Cliques stay, since each is found only once.
-        binding = of_unit_cuts > _POSITIVE * self._scale
+        binding = unit_cut_prices > _POSITIVE * self._scale
         is_clique = np.array([cut.factor is None for cut in self._unit_cuts], dtype=np.bool_)
         keep = binding | is_clique
-        of_unit_cuts, self._unit_cuts = of_unit_cuts[keep], list(compress(self._unit_cuts, keep))
+        unit_cut_prices, self._unit_cuts = (
+            unit_cut_prices[keep],
+            list(compress(self._unit_cuts, keep)),
+        )
         unit_cuts = len(self._unit_cuts)
         price_of = dict(zip(self._keys, self._price.tolist(), strict=True))
         has_new_cuts = False
         with suppress(SolverError):
             has_new_cuts = self._add_cuts(give_up)
-        of_cuts = np.array([price_of.get(key, 0.0) for key in self._keys])
-        of_new_unit_cuts = np.zeros(len(self._unit_cuts) - unit_cuts)
-        self._row = np.concatenate([of_rows, of_cuts, of_unit_cuts, of_new_unit_cuts])
+        cut_prices = np.array([price_of.get(key, 0.0) for key in self._keys])
+        new_unit_cut_prices = np.zeros(len(self._unit_cuts) - unit_cuts)
+        self._row = np.concatenate([row_prices, cut_prices, unit_cut_prices, new_unit_cut_prices])
         return has_new_cuts or len(self._unit_cuts) > unit_cuts
 
     def dive_by_steps(self, give_up: float, rng: np.random.Generator | None = None) -> Ints:
@@ -684,8 +691,10 @@ class _PrimalDual(_Relaxation):
     def _prices(self, row: Floats) -> ItemPrices:
         """Return the items' prices for the prices ``row`` of the rows, cuts and cliques."""
         first = len(self._rows.limit)
-        of_rows, of_cuts, of_unit_cuts = np.split(row, [first, first + len(self._cuts.limit)])
-        return self._item_prices(of_rows, of_cuts, _OF_CLIQUE * of_unit_cuts)
+        row_prices, cut_prices, unit_cut_prices = np.split(
+            row, [first, first + len(self._cuts.limit)]
+        )
+        return self._item_prices(row_prices, cut_prices, _OF_CLIQUE * unit_cut_prices)
 
 
 def _few_of_each(program: Program, prices: ItemPrices, columns: Ints, limit: int) -> Ints:

@@ -85,12 +85,14 @@ class Configurations:
         cuts = np.searchsorted(self.start, np.arange(0, len(self), SLICE))
         yield from pairwise(np.unique(np.append(self.start[cuts], len(self))).tolist())
 
-    def of_shapes(self, of_items: npt.NDArray[Any], columns: slice | Ints) -> npt.NDArray[Any]:
-        """Return the entry of ``of_items`` (items,) for the shape of each of some columns."""
+    def shape_values(
+        self, item_values: npt.NDArray[Any], columns: slice | Ints
+    ) -> npt.NDArray[Any]:
+        """Return the entry of ``item_values`` (items,) for the shape of each of some columns."""
         if self.segments is None or not isinstance(columns, slice):
-            return of_items[self.shape[columns]]
+            return item_values[self.shape[columns]]
         part = slice(*columns.indices(len(self))[:2])
-        return self.segments.gather(of_items, self.segments.item, part)
+        return self.segments.gather(item_values, self.segments.item, part)
 
     def with_segments(self, segments: Segments) -> Configurations:
         """Return the columns of ``segments``, not written out; ``start`` and ``present`` remain."""

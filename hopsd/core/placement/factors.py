@@ -45,7 +45,7 @@ class Factors:
             [kinds.setdefault(key, len(kinds)) for key in uniform], dtype=np.int64
         )
 
-    def of_shapes(self, jobs: Ints, servers: Ints, gpus: int) -> Floats:
+    def slowest_on_shapes(self, jobs: Ints, servers: Ints, gpus: int) -> Floats:
         """Return the factor of each job and shape: (jobs, n) from ``servers`` (n, d).
 
         It is the smallest factor of the shape's servers times the factor for its number of leaves.
@@ -90,9 +90,9 @@ class Factors:
         return len(np.unique(self._kind[jobs]))
 
     def by_kind(self, jobs: Ints, servers: Ints, gpus: int) -> tuple[Floats, Ints]:
-        """Return :meth:`of_shapes` with one row for each kind of job, and the row of each job."""
+        """Return :meth:`slowest_on_shapes` by kind of job, and the row of each job."""
         _, first, row = np.unique(self._kind[jobs], return_index=True, return_inverse=True)
-        return self.of_shapes(jobs[first], servers, gpus), row.ravel()
+        return self.slowest_on_shapes(jobs[first], servers, gpus), row.ravel()
 
     def mean(self) -> Floats:
         """Return the mean factor of each node over the jobs, (nodes,)."""

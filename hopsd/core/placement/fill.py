@@ -42,11 +42,11 @@ def _fullest_first(program: Program, sizes: Ints, job: int, column: int) -> list
     """
     columns, shapes = program.configurations, program.configurations.shapes
     first, last = columns.start[job : job + 2].tolist()
-    of_job = columns.shape[first:last]
+    job_shapes = columns.shape[first:last]
     shape = columns.shape[column]
-    begin, end = shapes.start[of_job], shapes.start[of_job + 1]
+    begin, end = shapes.start[job_shapes], shapes.start[job_shapes + 1]
     item_begin, item_end = shapes.start[shape + np.arange(2)]
-    matches = (sizes[of_job] == sizes[shape]) & (end - begin == item_end - item_begin)
+    matches = (sizes[job_shapes] == sizes[shape]) & (end - begin == item_end - item_begin)
     matches &= shapes.server[begin] == shapes.server[item_begin]
     matches &= shapes.server[end - 1] == shapes.server[item_end - 1]
     candidates = np.flatnonzero(matches)

@@ -438,7 +438,7 @@ class _ColumnBuilder:
         """Add the columns of a block's jobs, from ``first`` (jobs,) on."""
         columns = first[:, None] + np.arange(len(block.shapes))
         self._shape[columns] = shape + np.arange(len(block.shapes))
-        slowest = factors.of_shapes(block.jobs, block.shapes.servers, size)
+        slowest = factors.slowest_on_shapes(block.jobs, block.shapes.servers, size)
         self._throughput[columns] = block.per_gpu[:, None] * slowest * size
 
     def add_one(self, column: int, present: _Present, shape: int) -> None:

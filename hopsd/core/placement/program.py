@@ -76,12 +76,12 @@ class Program:
             else np.concatenate([shapes, configurations.share[columns]])
         )
 
-    def per_column(self, of_items: Floats, columns: slice | Ints = ALL) -> Floats:
-        """Return the sum of ``of_items`` (items,) over the items of each column, (columns,)."""
+    def per_column(self, item_values: Floats, columns: slice | Ints = ALL) -> Floats:
+        """Return the sum of ``item_values`` (items,) over the items of each column, (columns,)."""
         configurations = self.configurations
-        values: Floats = configurations.of_shapes(of_items, columns)
+        values: Floats = configurations.shape_values(item_values, columns)
         if configurations.share is not None:
-            values += of_items[configurations.share[columns]]
+            values += item_values[configurations.share[columns]]
         return values
 
     def most(self) -> Floats:
@@ -93,7 +93,7 @@ class Program:
             maxima[has_column] = (
                 np.maximum.reduceat(self.value, first)
                 if parts is None
-                else np.maximum.reduceat(parts.most(), parts.segments.of_job())
+                else np.maximum.reduceat(parts.most(), parts.segments.first_by_job())
             )
         return maxima
 
@@ -121,15 +121,15 @@ class Program:
     def fits(self, capacity: Ints) -> Bools:
         """Return which columns fit into ``capacity`` (rows,)."""
         configurations, fit = self.configurations, self.configurations.demands.fit(capacity)
-        fits: Bools = configurations.of_shapes(fit, ALL)
+        fits: Bools = configurations.shape_values(fit, ALL)
         return fits if configurations.share is None else fits & fit[configurations.share[ALL]]
 
     def fitting(self, jobs: Bools, capacity: Ints) -> Ints:
         """Return the columns of some ``jobs`` that fit into ``capacity`` (rows,), sorted."""
         segments = self.configurations.segments
         if segments is None:
-            of_job = np.repeat(jobs, np.diff(self.configurations.start))
-            return np.flatnonzero(self.fits(capacity) & of_job)
+            is_included = np.repeat(jobs, np.diff(self.configurations.start))
+            return np.flatnonzero(self.fits(capacity) & is_included)
         fit = self.configurations.demands.fit(capacity)
         selection = (
             jobs[segments.job]
@@ -204,7 +204,7 @@ def _smallest(configurations: Configurations) -> Floats:
         smallest[has_column] = np.minimum.reduceat(configurations.throughput, first)
     else:
         minima = segments.per_gpu * segments.extremes()[0] * segments.size
-        smallest[has_column] = np.minimum.reduceat(minima, segments.of_job())
+        smallest[has_column] = np.minimum.reduceat(minima, segments.first_by_job())
     for sets in configurations.families:
         if not sets.complete:
             np.minimum.at(smallest, sets.jobs, sets.slowest)
@@ -349,7 +349,7 @@ def drop_oversized(program: Program) -> tuple[Program, Ints | None]:
     return replace(program, configurations=columns, base=base, value=value), keep
 
 
-def of_jobs(program: Program, jobs: Bools) -> Program:
+def restrict_to_jobs(program: Program, jobs: Bools) -> Program:
     """Return the program with the columns of only some ``jobs`` (jobs,), none written out."""
     segments = program.configurations.segments
     if segments is None:

@@ -168,7 +168,7 @@ class Segments:
             blocks=tuple(blocks),
         )
 
-    def of_job(self) -> Ints:
+    def first_by_job(self) -> Ints:
         """Return the first segment of each job that has any."""
         return np.flatnonzero(np.append(True, self.job[1:] != self.job[:-1])[: len(self.job)])
 

@@ -98,8 +98,10 @@ class CliqueFinder:
         """Say which of ``columns`` exclude which, (n, n); none excludes itself."""
         shapes, shape_index = np.unique(self._shape[columns], return_inverse=True)
         job = self._program.configurations.jobs_of(columns)
-        of_shapes = np.stack([self._conflicts.conflicts_of(s)[shapes] for s in shapes.tolist()])
-        exclude: Bools = of_shapes[np.ix_(shape_index, shape_index)] | (job[:, None] == job)
+        shape_conflicts = np.stack(
+            [self._conflicts.conflicts_of(s)[shapes] for s in shapes.tolist()]
+        )
+        exclude: Bools = shape_conflicts[np.ix_(shape_index, shape_index)] | (job[:, None] == job)
         np.fill_diagonal(exclude, val=False)
         return exclude
 
@@ -235,14 +237,14 @@ def entries(cuts: Sequence[UnitCut], program: Program, columns: Ints) -> tuple[I
     first = np.searchsorted(shape[by_shape], np.arange(len(program.configurations.demands) + 1))
     items, cut_of_item = _concatenate([cut.items for cut in cuts])
     lengths = first[items + 1] - first[items]
-    of_items = by_shape[np.repeat(first[items], lengths) + ramp(lengths)]
+    item_holder = by_shape[np.repeat(first[items], lengths) + ramp(lengths)]
     cut_columns, cut_of_column = _concatenate([cut.columns for cut in cuts])
     factors = np.concatenate([np.zeros(0), *(cut.factors for cut in cuts)])
     position = np.searchsorted(columns, cut_columns)
     is_listed = np.append(columns, -1)[position] == cut_columns
-    holder = np.concatenate([of_items, position[is_listed]])
+    holder = np.concatenate([item_holder, position[is_listed]])
     number = np.concatenate([np.repeat(cut_of_item, lengths), cut_of_column[is_listed]])
-    factor = np.concatenate([np.ones(len(of_items)), factors[is_listed]])
+    factor = np.concatenate([np.ones(len(item_holder)), factors[is_listed]])
     order = np.argsort(number, kind="stable")
     return holder[order], number[order], factor[order]
 

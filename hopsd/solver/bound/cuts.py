@@ -94,10 +94,10 @@ class SomeItems:
     def cost(self, prices: Floats) -> Floats:
         """The cost of every item at ``prices`` (rows,): (items,)."""
         by_kind = prices.reshape(KINDS, -1)
-        of_part = by_kind[0, self._row] * self._amount[0]
+        part_costs = by_kind[0, self._row] * self._amount[0]
         for price, amount in zip(by_kind[1:], self._amount[1:], strict=True):
-            of_part += price[self._row] * amount
-        costs: Floats = of_part[self._part]
+            part_costs += price[self._row] * amount
+        costs: Floats = part_costs[self._part]
         return costs if self._one_each else np.add.reduceat(costs, self._start[:-1])
 
     def usage(self, items: Ints, shares: Floats) -> Floats:

@@ -13,7 +13,7 @@ from time import monotonic
 
 import numpy as np
 
-from hopsd.core.placement.program import Program, of_jobs
+from hopsd.core.placement.program import Program, restrict_to_jobs
 from hopsd.core.placement.shapes import ramp
 from hopsd.model.arrays import Floats, Ints, distinct
 from hopsd.solver.bound.column_groups import ColumnGroups
@@ -71,9 +71,9 @@ def prices_in_stages(
     by_type = _descend(_by_type(program, parts), by_type, floor, _TYPE_STEPS, give_up)
     start = np.zeros((KINDS, len(program.capacity)))
     start[:, : rows.servers] = np.outer(_SHARES, by_type[columns.pool] * columns.speed)
-    of_few_jobs = len(columns) >= _MANY_COLUMNS and columns.jobs <= 2 * _SAMPLE_JOBS
-    if columns.segments is None or of_few_jobs:
-        if early and of_few_jobs:
+    has_few_jobs = len(columns) >= _MANY_COLUMNS and columns.jobs <= 2 * _SAMPLE_JOBS
+    if columns.segments is None or has_few_jobs:
+        if early and has_few_jobs:
             yield _descend_in_rounds(program, rows, start.ravel(), floor, give_up, _SHORT)
         yield _descend_in_rounds(program, rows, start.ravel(), floor, give_up, _LONG)
         return
@@ -107,7 +107,7 @@ def _prices_of_sample(
     stride = max(1, jobs // size)
     in_sample = np.zeros(jobs, dtype=np.bool_)
     in_sample[np.argsort(-log_weight, kind="stable")[stride // 2 :: stride]] = True
-    sample, group = of_jobs(program, in_sample), _job_groups(program)
+    sample, group = restrict_to_jobs(program, in_sample), _job_groups(program)
     share = float(np.count_nonzero(in_sample)) / jobs
     merged_rows = rows.merge(group, share)
     count = np.bincount(group)
@@ -147,9 +147,11 @@ def prices_at(program: Program, rows: CapacityRows, row: Floats) -> Prices:
     ``sum_i max(0, max_j(value_ij - cost of what j takes)) + sum_r price_r limit_r``.
     """
     row = np.maximum(row, 0.0)
-    of_items = prices_of_items(program, rows.cost(row), float(row @ rows.limit))
-    job, capacity = of_items.job, of_items.capacity
-    return Prices(of_items.item, of_items.column_costs, job, capacity, of_items.bound, rows, row)
+    item_prices = prices_of_items(program, rows.cost(row), float(row @ rows.limit))
+    job, capacity = item_prices.job, item_prices.capacity
+    return Prices(
+        item_prices.item, item_prices.column_costs, job, capacity, item_prices.bound, rows, row
+    )
 
 
 @dataclass(frozen=True, slots=True)

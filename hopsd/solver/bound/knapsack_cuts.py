@@ -110,10 +110,10 @@ class Cuts:
 
     def costs(self, parts: ServerParts, prices: Floats) -> Floats:
         """The cost of each item's parts at ``prices`` (cuts,), up to the last item with a part."""
-        of_kinds = np.zeros((len(parts.capacity), self.factor.shape[1]))
-        np.add.at(of_kinds, self.server, prices[:, None] * self.factor)
-        of_parts = of_kinds[parts.server, parts.kind][parts.part]
-        return np.bincount(parts.item, of_parts).astype(np.float64)
+        kind_costs = np.zeros((len(parts.capacity), self.factor.shape[1]))
+        np.add.at(kind_costs, self.server, prices[:, None] * self.factor)
+        part_costs = kind_costs[parts.server, parts.kind][parts.part]
+        return np.bincount(parts.item, part_costs).astype(np.float64)
 
     def select(self, cuts: Ints) -> Cuts:
         """Keep only ``cuts``, given by number."""

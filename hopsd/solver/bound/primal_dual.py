@@ -89,18 +89,18 @@ def approach(
         return Saddle(prices, x)
     first, value, limit = packing.first(), packing.value, packing.limit
     lengths = np.diff(np.append(first, len(x)))
-    of_rows = packing.matrix @ np.ones(len(x))
+    row_sums = packing.matrix @ np.ones(len(x))
     weight = _WEIGHT * float(np.abs(value).mean())
     pace = 1.0 / (weight * (packing.by_column @ np.ones(len(limit)) + 1.0))
-    pace_of_rows = np.where(of_rows > 0.0, weight / np.maximum(of_rows, 1e-12), 0.0)
+    row_pace = np.where(row_sums > 0.0, weight / np.maximum(row_sums, 1e-12), 0.0)
     pace_of_jobs = weight / lengths
-    row, job = np.where(of_rows > 0.0, prices, 0.0), packing.best(prices)
+    row, job = np.where(row_sums > 0.0, prices, 0.0), packing.best(prices)
     sum_of_rows, sum_of_x, count = np.zeros(len(row)), np.zeros(len(x)), 0
     while count < steps and monotonic() < give_up:
         next_x = x + pace * (value - packing.by_column @ row - np.repeat(job, lengths))
         np.maximum(next_x, 0.0, out=next_x)
         extrapolation, x = 2 * next_x - x, next_x
-        row = np.maximum(0.0, row + pace_of_rows * (packing.matrix @ extrapolation - limit))
+        row = np.maximum(0.0, row + row_pace * (packing.matrix @ extrapolation - limit))
         job = np.maximum(0.0, job + pace_of_jobs * (np.add.reduceat(extrapolation, first) - 1.0))
         sum_of_rows, sum_of_x, count = sum_of_rows + row, sum_of_x + x, count + 1
     if not count:

@@ -172,7 +172,7 @@ def best_profits(program: Program, cost: Floats, column_costs: ColumnCosts = FRE
     start = program.configurations.start
     values = segment_values(program)
     if values is not None:
-        best_profit, heads = np.zeros(len(start) - 1), values.segments.of_job()
+        best_profit, heads = np.zeros(len(start) - 1), values.segments.first_by_job()
         profit, _ = best_of_segments(program, values, cost)
         if len(heads):
             best_profit[values.segments.job[heads]] = np.maximum.reduceat(profit, heads)

@@ -129,12 +129,12 @@ def _cheapest_set(cost: Floats, sets: RackFamily, leaves: int) -> Ints:
         if tables[-1][number, sets.groups] < least:
             least, cheapest = float(tables[-1][number, sets.groups]), NONE
             groups = sets.groups
-            for servers, of_leaf, before, after in reversed(
+            for servers, leaf_costs, before, after in reversed(
                 list(zip(leaf_servers, costs, tables, tables[1:], strict=False))
             ):
                 if after[number, groups] < before[number, groups]:
-                    rest = before[number - 1, groups - 1 :: -1][: len(of_leaf)]
-                    group_count = 1 + int(np.argmin(rest + of_leaf[: len(rest)]))
+                    rest = before[number - 1, groups - 1 :: -1][: len(leaf_costs)]
+                    group_count = 1 + int(np.argmin(rest + leaf_costs[: len(rest)]))
                     number, groups = number - 1, groups - group_count
                     cheapest = np.append(cheapest, servers[: group_count * sets.unit])
     return np.sort(sets.able.servers[cheapest])
@@ -165,9 +165,9 @@ def _least_of_leaves(costs: list[Floats], groups: int, leaves: int) -> Iterator[
     best = np.full((leaves + 1, groups + 1), inf)
     best[0, 0] = 0.0
     yield best
-    for of_leaf in costs:
+    for leaf_costs in costs:
         before, best = best, best.copy()
-        for count, cost in enumerate(of_leaf[:groups].tolist(), 1):
+        for count, cost in enumerate(leaf_costs[:groups].tolist(), 1):
             np.minimum(
                 best[1:, count:], before[:-1, : groups + 1 - count] + cost, out=best[1:, count:]
             )

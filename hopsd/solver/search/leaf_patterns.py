@@ -160,7 +160,7 @@ def _ways(
     price: float,
 ) -> Iterator[_Way]:
     """Yield each job's best ways among those worth more than their servers."""
-    of_job: dict[int, list[_Way]] = defaultdict(list)
+    ways_by_job: dict[int, list[_Way]] = defaultdict(list)
     share = program.configurations.share
     for sets in families:
         divisions = list(_divisions(sets, caps))
@@ -174,8 +174,8 @@ def _ways(
                 net = worth[len(parts)] - price * sets.count
                 for job, value in zip(sets.jobs.tolist(), net.tolist(), strict=True):
                     if value > 0.0 and job not in placed_jobs:
-                        of_job[job].append(_Way(job, sets, parts, value))
-    for ways in of_job.values():
+                        ways_by_job[job].append(_Way(job, sets, parts, value))
+    for ways in ways_by_job.values():
         yield from sorted(ways, key=lambda way: -way.worth)[:_MAX_WAYS]
 
 
@@ -244,17 +244,17 @@ def _model(
     at least that many needs one.
     """
     jobs = {job: row for row, job in enumerate(dict.fromkeys(way.job for way in ways))}
-    of_size = {size: len(jobs) + position for position, size in enumerate(sizes)}
+    row_by_size = {size: len(jobs) + position for position, size in enumerate(sizes)}
     first = len(jobs) + len(sizes)
     start, row, factor = [0], [], []
     for way in ways:
         counts = Counter(way.parts)
-        row += [jobs[way.job], *(of_size[size] for size in counts)]
+        row += [jobs[way.job], *(row_by_size[size] for size in counts)]
         factor += [1.0, *map(float, counts.values())]
         start.append(len(row))
     for pattern in patterns:
         total = sum(size * count for size, count in pattern)
-        row += [*(of_size[size] for size, _ in pattern), *range(first, first + total)]
+        row += [*(row_by_size[size] for size, _ in pattern), *range(first, first + total)]
         factor += [*(-float(count) for _, count in pattern), *[1.0] * total]
         start.append(len(row))
     enough = [float((caps >= cap).sum()) for cap in range(1, int(caps.max()) + 1)]

@@ -59,11 +59,11 @@ def improve(
     size = int(group_gpus(program) * effort.breadth)
     group_of = group_servers(program, choice, prices, size, seed)
     rng = np.random.default_rng(seed)
-    of_shape = _group_of_shapes(program, group_of)
-    of_job = _group_of_jobs(program, choice, of_shape, prices, rng)
+    shape_group = _group_of_shapes(program, group_of)
+    job_group = _group_of_jobs(program, choice, shape_group, prices, rng)
     columns_max = int(_GROUP_COLUMNS * ease**0.75 * effort.breadth)
-    parts = _Parts(program, choice, group_of, of_job, rng)
-    tasks = _tasks(program, choice, prices, parts, of_shape, of_job, columns_max, effort.gap)
+    parts = _Parts(program, choice, group_of, job_group, rng)
+    tasks = _tasks(program, choice, prices, parts, shape_group, job_group, columns_max, effort.gap)
     with ThreadPoolExecutor(max_workers=max(1, len(os.sched_getaffinity(0)))) as pool:
         answers = list(pool.map(lambda task: _replan(program, task, solve, effort), tasks))
     better = choice.copy()
@@ -107,18 +107,18 @@ def _tasks(
     choice: Ints,
     prices: Prices,
     parts: _Parts,
-    of_shape: Ints,
-    of_job: Ints,
+    shape_group: Ints,
+    job_group: Ints,
     columns_max: int,
     worth: float,
 ) -> list[_Task]:
     columns = program.configurations
-    staying_columns = np.where(of_job >= 0, -1, choice)
+    staying_columns = np.where(job_group >= 0, -1, choice)
     items = program.items(staying_columns[staying_columns >= 0])
     slack = prices.rows.limit - prices.rows.usage(items, np.ones(len(items)))
-    target_group = np.where(of_job >= 0, of_job, -2)
-    inside = np.concatenate([NONE, *_inside(program, of_shape, target_group)])
-    group = of_shape[columns.shape[inside]]
+    target_group = np.where(job_group >= 0, job_group, -2)
+    inside = np.concatenate([NONE, *_inside(program, shape_group, target_group)])
+    group = shape_group[columns.shape[inside]]
     # Columns are ranked by loss relative to value: by the plain loss, heavy jobs would bring a
     # column or two, and light ones all of theirs.
     worth_something = _MIN_VALUE_SHARE * float(program.value.max(initial=1.0))
@@ -128,7 +128,7 @@ def _tasks(
     tasks = []
     for group in range(parts.groups):
         best = inside[order[cuts[group] : cuts[group + 1]][:columns_max]]
-        jobs = np.flatnonzero(of_job == group)
+        jobs = np.flatnonzero(job_group == group)
         current = choice[jobs][choice[jobs] >= 0]
         capacity = parts.capacity(group, current)
         current_value = float(program.value[current].sum())
@@ -142,12 +142,14 @@ def _tasks(
     return sorted(tasks, key=lambda task: -task.hope)
 
 
-def _inside(program: Program, of_shape: Ints, target_group: Ints) -> Iterator[Ints]:
+def _inside(program: Program, shape_group: Ints, target_group: Ints) -> Iterator[Ints]:
     """Yield, in parts, the columns whose shape is in the group that their job wants."""
     columns = program.configurations
     for first, last in program.configurations.slices():
-        of_job = target_group[columns.jobs_between(first, last)]
-        yield first + np.flatnonzero(columns.of_shapes(of_shape, slice(first, last)) == of_job)
+        job_group = target_group[columns.jobs_between(first, last)]
+        yield first + np.flatnonzero(
+            columns.shape_values(shape_group, slice(first, last)) == job_group
+        )
 
 
 class _Parts:
@@ -156,19 +158,24 @@ class _Parts:
     """
 
     def __init__(
-        self, program: Program, choice: Ints, group_of: Ints, of_job: Ints, rng: np.random.Generator
+        self,
+        program: Program,
+        choice: Ints,
+        group_of: Ints,
+        job_group: Ints,
+        rng: np.random.Generator,
     ) -> None:
         self.groups = int(group_of.max(initial=0)) + 1
         self._program = program
         self._remaining_capacity = program.capacity - program.usage(
-            np.where(of_job >= 0, -1, choice)
+            np.where(job_group >= 0, -1, choice)
         )
         server = program.configurations.server
         self._limit = server < 0
         self._group = np.where(self._limit, -1, group_of[np.maximum(server, 0)])
         if self._limit.any():
             self._residual_capacity = program.capacity - program.usage(choice)
-            groups = of_job[of_job >= 0]
+            groups = job_group[job_group >= 0]
             count = int(self._limit.sum())
             self._group[self._limit] = rng.choice(groups, count) if len(groups) else 0
 
@@ -191,33 +198,33 @@ class _Parts:
 def _group_of_shapes(program: Program, group_of: Ints) -> Ints:
     """Return each shape's group; -1 if its servers are in no group or in several."""
     shapes = program.configurations.shapes
-    of_part = group_of[shapes.server]
-    lowest = np.minimum.reduceat(of_part, shapes.start[:-1])
-    highest = np.maximum.reduceat(of_part, shapes.start[:-1])
+    part_group = group_of[shapes.server]
+    lowest = np.minimum.reduceat(part_group, shapes.start[:-1])
+    highest = np.maximum.reduceat(part_group, shapes.start[:-1])
     return np.where(lowest == highest, lowest, -1)
 
 
 def _group_of_jobs(
-    program: Program, choice: Ints, of_shape: Ints, prices: Prices, rng: np.random.Generator
+    program: Program, choice: Ints, shape_group: Ints, prices: Prices, rng: np.random.Generator
 ) -> Ints:
     """Return the group in which each job competes, by placement or else best column; -1 if none."""
     columns = program.configurations
-    of_job = np.full(columns.jobs, -1, dtype=np.int64)
+    job_group = np.full(columns.jobs, -1, dtype=np.int64)
     is_placed = choice >= 0
-    of_job[is_placed] = of_shape[columns.shape[choice[is_placed]]]
+    job_group[is_placed] = shape_group[columns.shape[choice[is_placed]]]
     if columns.segments is not None:
-        best_columns = wanted_of_all(program, prices, rng, of_shape >= 0)
+        best_columns = wanted_of_all(program, prices, rng, shape_group >= 0)
         jobs = np.flatnonzero(~is_placed & (best_columns >= 0))
-        of_job[jobs] = of_shape[columns.shape[best_columns[jobs]]]
-        return of_job
+        job_group[jobs] = shape_group[columns.shape[best_columns[jobs]]]
+        return job_group
     for job in np.flatnonzero(~is_placed & (np.diff(columns.start) > 0)).tolist():
         job_columns = slice(columns.start[job], columns.start[job + 1])
-        group = columns.of_shapes(of_shape, job_columns)
+        group = columns.shape_values(shape_group, job_columns)
         jittered_profit = jitter(
             program.profit(prices.item, job_columns), program.value[job_columns], rng
         )
-        of_job[job] = group[np.argmax(np.where(group >= 0, jittered_profit, -np.inf))]
-    return of_job
+        job_group[job] = group[np.argmax(np.where(group >= 0, jittered_profit, -np.inf))]
+    return job_group
 
 
 def _replan(program: Program, task: _Task, solve: Solve, effort: Effort) -> Ints | None:

@@ -30,19 +30,19 @@ class ResidualCapacity:
         if segments is not None:
             first = np.unique(np.append(0, segments.item))  # the first block may have none left
             self._kind = np.searchsorted(first, np.arange(len(demands)), side="right") - 1
-            self._of_segment = self._kind[segments.item]
+            self._segment_kind = self._kind[segments.item]
             self._room = np.bincount(self._kind[self._short == 0], minlength=len(first))
 
     def fits(self, first: int, last: int) -> Bools:
         """Say which of the columns ``first:last`` still fit."""
-        fits: Bools = self._columns.of_shapes(self._short, slice(first, last)) == 0
+        fits: Bools = self._columns.shape_values(self._short, slice(first, last)) == 0
         if self._share is not None:
             fits &= self._short[self._share[first:last]] == 0
         return fits
 
     def has_room(self, segments: slice) -> Bools:
         """Whether a column of each of some segments could still fit, ignoring limits."""
-        room: Bools = self._room[self._of_segment[segments]] > 0
+        room: Bools = self._room[self._segment_kind[segments]] > 0
         return room
 
     def leftover(self, items: Ints) -> Ints:

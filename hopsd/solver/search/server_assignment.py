@@ -18,13 +18,13 @@ def assign_servers(program: Program, parts: ColumnGroups, plan: ClassPlan) -> In
     choice = np.full(program.configurations.jobs, -1, dtype=np.int64)
     order = plan.column_groups[np.argsort(-parts.best[plan.column_groups], kind="stable")]
     for pool in dict.fromkeys(group.pool for group, _ in plan.bins):
-        of_type = [int(s) for s in order if parts.pool[s] == pool]
-        spread = [s for s in of_type if parts.servers[s] > 1]
+        pool_groups = [int(s) for s in order if parts.pool[s] == pool]
+        spread = [s for s in pool_groups if parts.servers[s] > 1]
         spread_columns = _place_spread(program, parts, spread)
         choice[parts.job[spread[: len(spread_columns)]]] = spread_columns
         bins = [(group, patterns) for group, patterns in plan.bins if group.pool == pool]
         slots = _slots(program, bins, np.array(spread_columns, dtype=np.int64))
-        for column_group in of_type:
+        for column_group in pool_groups:
             if parts.servers[column_group] == 1:
                 [(_, gpus)] = program.gpus_on(int(parts.first[column_group]))
                 column = _best_slot(program, parts, column_group, slots[gpus])

@@ -21,5 +21,5 @@ def test_jobs_with_equal_factors_are_of_one_class() -> None:
     factors = Factors([replace(JOB, server_factor=factor) for factor in server_factors], NODES)
     assert factors.kinds_of(np.arange(5)) == 3
     assert factors.kinds_of(np.array([0, 1])) == 1
-    slowest = factors.of_shapes(np.arange(5), np.array([[0], [1]]), 1)
+    slowest = factors.slowest_on_shapes(np.arange(5), np.array([[0], [1]]), 1)
     assert slowest.tolist() == [[0.9, 1.0], [0.9, 1.0], [1.0, 0.9], [1.0, 1.0], [1.0, 1.0]]

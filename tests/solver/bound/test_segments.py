@@ -22,8 +22,8 @@ from hopsd.core.placement.program import (
     Program,
     build,
     drop_oversized,
-    of_jobs,
     restrict,
+    restrict_to_jobs,
     segment_values,
 )
 from hopsd.model.arrays import NONE, Floats
@@ -193,7 +193,7 @@ def test_parts_of_a_program_match(seed: int, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_subset_of_jobs_keeps_its_columns(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     explicit_program, program = explicit_and_segments(seed, monkeypatch)
     job_mask = np.arange(program.configurations.jobs) % 3 == 0
-    part, job = of_jobs(program, job_mask), explicit_program.configurations.job_of_column()
+    part, job = restrict_to_jobs(program, job_mask), explicit_program.configurations.job_of_column()
     kept_columns = np.flatnonzero(job_mask[job])
     assert np.array_equal(part.configurations.job_of_column(), job[kept_columns])
     assert np.array_equal(
@@ -201,7 +201,7 @@ def test_a_subset_of_jobs_keeps_its_columns(seed: int, monkeypatch: pytest.Monke
     )
     np.testing.assert_allclose(part.value[:], explicit_program.value[kept_columns], rtol=1e-12)
     with pytest.raises(ValueError, match="written out"):
-        of_jobs(explicit_program, job_mask)
+        restrict_to_jobs(explicit_program, job_mask)
 
 
 @SEEDS
