@@ -234,7 +234,7 @@ def fit_course(reported: Units, types: Ints) -> Course:
             ]
         ).tocsr()
         first_epoch, result = _fit_epochs(units, rows, values, errors, begins)
-        level, slowness, run_variance = result.cells, result.slowness, result.run_variance
+        level, slowness, run_variance = result.cells, result.slowness, result.usual_run_variance
         spread = min(result.spread, MAX_SPREAD**2)
         error = np.sqrt(np.diag(result.covariance))[: len(slowness)]
     while (clear := _without_least_clear(begins, first_epoch, result)) != begins:
