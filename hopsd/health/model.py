@@ -486,20 +486,21 @@ def fit(summaries: Summaries, cells: int) -> Fit:
     run_variance = np.full(summaries.programs, USUAL_RUN_DEVIATION**2)
     freedom = np.full(summaries.programs, USUAL_WEIGHT)
     epochs, split = summaries.epochs, summaries.effect >= 0
+    repeats = np.where(split, 0.0, summaries.repeats)
     precision = np.full(epochs, 1.0 / USUAL_SPREAD**2)
     robust = np.ones(len(summaries))
     program_of_effect = summaries.program_of_effect()
     design = summaries.design()
     for _ in range(ROUNDS):
         between_runs = run_variance[summaries.program]
-        variance = summaries.variance + between_runs * np.where(split, 0.0, summaries.repeats)
+        variance = summaries.variance + between_runs * repeats
         weight = summaries.share * robust / variance
         assumed_precision = np.concatenate([precision, 1.0 / run_variance[program_of_effect]])
         solution, covariance, level = _solve(summaries, design, weight, assumed_precision, cells)
         slowness = solution[:epochs]
         deviations = summaries.value - level[summaries.cell]
         # With weights that follow from it, a variance that is too small would hide what it misses.
-        usual_variance = summaries.variance + usual[summaries.kind] * summaries.repeats
+        usual_variance = summaries.variance + usual[summaries.kind] * repeats
         usual_weight = summaries.share * robust / usual_variance
         residuals, free = _within_epochs(summaries, deviations, usual_weight, cells)
         apart, others, apart_free = _from_others(
