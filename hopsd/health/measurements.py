@@ -109,6 +109,11 @@ class Units:
         return len(self.value)
 
     @property
+    def programs(self) -> int:
+        """The number of programs."""
+        return int(self.program.max(initial=-1)) + 1
+
+    @property
     def widths(self) -> Ints:
         """How many nodes each unit's target has (n,)."""
         return np.array([len(nodes) for nodes in self.targets], np.int64)[self.target]

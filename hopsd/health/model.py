@@ -21,7 +21,7 @@ from scipy.linalg.lapack import dpotrf, dpotri
 from scipy.sparse import csr_array, diags_array
 from scipy.special import stdtr
 
-from hopsd.health.measurements import ALONE, KINDS, Units
+from hopsd.health.measurements import ALONE, KINDS, MIN_RATIO, Units
 from hopsd.health.robust import (
     FIRM_CLIP,
     Floats,
@@ -33,6 +33,7 @@ from hopsd.health.robust import (
     group_means,
     group_medians,
     group_quantiles,
+    moderate,
 )
 
 USUAL_RUN_DEVIATION = 0.003
@@ -132,9 +133,11 @@ class Summaries:
     share: Floats
     cell: Ints
     kind: Ints
+    program: Ints
     run: Ints
     epoch: Ints
     epochs: int
+    programs: int
     course: csr_array
     records: Ints
     repeats: Floats
@@ -142,6 +145,13 @@ class Summaries:
 
     def __len__(self) -> int:
         return len(self.value)
+
+    def program_of_effect(self) -> Ints:
+        """The program of each split run (effects,)."""
+        split = self.effect >= 0
+        programs = np.zeros(int(self.effect.max(initial=-1)) + 1, np.int64)
+        programs[self.effect[split]] = self.program[split]
+        return programs
 
     def design(self) -> csr_array:
         """Which epoch's slowness and which split run's deviation each summary has (n, both)."""
@@ -161,7 +171,8 @@ class Fit:
     ``precision`` (epochs,) of each epoch; ``covariance`` is that of the slowness and of split runs'
     deviations. ``design``, ``weight`` and ``strangeness`` (`_strangeness`) belong to the
     ``summaries``. ``spread`` is the variance of healthy nodes' slowness, with ``spread_freedom``
-    degrees of freedom; ``run_variance`` and its degrees of ``freedom`` are by kind (KINDS,).
+    degrees of freedom. ``usual_run_variance`` is by kind (KINDS,); ``run_variance`` and its degrees
+    of ``freedom`` are by program (programs,): runs of some differ more than those of others.
     """
 
     cells: Floats
@@ -172,6 +183,7 @@ class Fit:
     design: csr_array
     weight: Floats
     strangeness: Floats
+    usual_run_variance: Floats
     run_variance: Floats
     freedom: Floats
     spread: float
@@ -223,14 +235,16 @@ class Fit:
         ``gain`` is that of `_gain`, and gives the parts of noise, runs and nodes in the variance.
         """
         summaries = self.summaries
-        between_runs = self.run_variance[summaries.kind] * summaries.repeats
+        between_runs = self.run_variance[summaries.program] * summaries.repeats
         between_runs = np.where(summaries.effect >= 0, 0.0, between_runs)
         part = gain**2 / (self.weight * (summaries.variance + between_runs))
         noise = part * summaries.variance
-        runs = np.bincount(summaries.kind, part * between_runs, KINDS)
+        runs = np.bincount(summaries.program, part * between_runs, summaries.programs)
         moved = self.design.T @ gain
         effects = moved[summaries.epochs :]
-        runs[ALONE] += self.run_variance[ALONE] * float((effects**2).sum())
+        program_of_effect = summaries.program_of_effect()
+        effect_variance = self.run_variance[program_of_effect] * effects**2
+        runs += np.bincount(program_of_effect, effect_variance, summaries.programs)
         nodes = np.delete(moved[: summaries.epochs] ** 2 / self.precision, epoch)
         spread += float(nodes.sum())
         total = float(noise.sum() + runs.sum()) + spread
@@ -448,9 +462,11 @@ def summarize(
         share=group_means(rows.share, weight, number, count),
         cell=cell,
         kind=kind,
+        program=units.program[head],
         run=run,
         epoch=epoch,
         epochs=epochs,
+        programs=units.programs,
         course=_shares(weight, number, count) @ course[rows.unit],
         records=np.bincount(number, units.records[rows.unit], count).astype(np.int64),
         repeats=np.where(kind == ALONE, 1.0, np.bincount(epoch_of_run)[epoch_of_run]),
@@ -466,30 +482,44 @@ def _shares(weights: Floats, groups: Ints, count: int) -> csr_array:
 
 def fit(summaries: Summaries, cells: int) -> Fit:
     """Estimate everything in a few rounds of reweighting."""
-    run_variance = np.full(KINDS, USUAL_RUN_DEVIATION**2)
-    all_freedom = np.full(KINDS, USUAL_WEIGHT)
+    usual = np.full(KINDS, USUAL_RUN_DEVIATION**2)
+    run_variance = np.full(summaries.programs, USUAL_RUN_DEVIATION**2)
+    freedom = np.full(summaries.programs, USUAL_WEIGHT)
     epochs, split = summaries.epochs, summaries.effect >= 0
+    repeats = np.where(split, 0.0, summaries.repeats)
     precision = np.full(epochs, 1.0 / USUAL_SPREAD**2)
     robust = np.ones(len(summaries))
-    effect_kind = np.zeros(int(summaries.effect.max(initial=-1)) + 1, np.int64)
-    effect_kind[summaries.effect[split]] = summaries.kind[split]
+    program_of_effect = summaries.program_of_effect()
     design = summaries.design()
     for _ in range(ROUNDS):
-        between_runs = run_variance[summaries.kind]
-        variance = summaries.variance + between_runs * np.where(split, 0.0, summaries.repeats)
+        between_runs = run_variance[summaries.program]
+        variance = summaries.variance + between_runs * repeats
         weight = summaries.share * robust / variance
-        assumed_precision = np.concatenate([precision, 1.0 / run_variance[effect_kind]])
+        assumed_precision = np.concatenate([precision, 1.0 / run_variance[program_of_effect]])
         solution, covariance, level = _solve(summaries, design, weight, assumed_precision, cells)
         slowness = solution[:epochs]
         deviations = summaries.value - level[summaries.cell]
-        residuals, free = _within_epochs(summaries, deviations, weight, cells)
+        # With weights that follow from it, a variance that is too small would hide what it misses.
+        usual_variance = summaries.variance + usual[summaries.kind] * repeats
+        usual_weight = summaries.share * robust / usual_variance
+        residuals, free = _within_epochs(summaries, deviations, usual_weight, cells)
+        apart, others, apart_free = _from_others(
+            summaries, residuals, usual_weight, variance, cells
+        )
         for kind in range(KINDS):
-            rows = (summaries.kind == kind) & ~split
-            freedom = float(free[rows].sum())
-            extra = extra_variance(residuals[rows], summaries.variance[rows], freedom)
-            run_variance[kind] = _blend(extra, USUAL_RUN_DEVIATION**2, freedom)
-            all_freedom[kind] = USUAL_WEIGHT + freedom
-        run_variance = np.maximum(run_variance, MIN_DEVIATION**2)
+            rows = np.flatnonzero((summaries.kind == kind) & ~split)
+            total = float(free[rows].sum())
+            extra = extra_variance(residuals[rows], summaries.variance[rows], total)
+            usual[kind] = max(_blend(extra, USUAL_RUN_DEVIATION**2, total), MIN_DEVIATION**2)
+            run_variance[kind::KINDS], freedom[kind::KINDS] = _by_program(
+                apart[rows],
+                summaries.variance[rows] + others[rows],
+                apart_free[rows],
+                free[rows],
+                summaries.program[rows] // KINDS,
+                usual[kind],
+                len(run_variance[kind::KINDS]),
+            )
         # With few runs in a cell, a slow node's runs move the level that others are measured from.
         middle = group_medians(summaries.value - slowness[summaries.epoch], summaries.cell, cells)
         strange = _strangeness(summaries, summaries.value - middle[summaries.cell])
@@ -497,9 +527,9 @@ def fit(summaries: Summaries, cells: int) -> Fit:
         robust = np.minimum((FREEDOM_RUN + 1.0) / (FREEDOM_RUN + squares), 1.0)
         inner = covariance[:epochs, :epochs]
         spread, spread_freedom = _spread(slowness, inner, precision)
-        usual = min(spread, MAX_SPREAD**2)
-        precision = (FREEDOM_NODE + 1.0) / (FREEDOM_NODE * usual + slowness**2)
-        precision = np.minimum(precision, 1.0 / usual)
+        healthy = min(spread, MAX_SPREAD**2)
+        precision = (FREEDOM_NODE + 1.0) / (FREEDOM_NODE * healthy + slowness**2)
+        precision = np.minimum(precision, 1.0 / healthy)
     return Fit(
         cells=level,
         slowness=slowness,
@@ -509,8 +539,9 @@ def fit(summaries: Summaries, cells: int) -> Fit:
         design=design,
         weight=weight,
         strangeness=strange,
+        usual_run_variance=usual,
         run_variance=run_variance,
-        freedom=all_freedom,
+        freedom=freedom,
         spread=spread,
         spread_freedom=spread_freedom,
     )
@@ -565,6 +596,57 @@ def _within_epochs(
     mean = group_means(deviations, weight, epoch, summaries.epochs)[epoch]
     free = (1.0 - weight / in_cell) * (1.0 - weight / in_epoch)
     return deviations - mean, summaries.share * np.clip(free, 0.0, 1.0)
+
+
+def _from_others(
+    summaries: Summaries, residuals: Floats, weight: Floats, variance: Floats, cells: int
+) -> tuple[Floats, Floats, Floats]:
+    """How far each summary is from the mean of its epoch's others, the variance of that mean, and
+    which part of the summary's own variance shows; all (n,), 0 without others.
+
+    ``residuals`` are those from the mean of all, ``variance`` is that of each value.
+    """
+    epoch, epochs = summaries.epoch, summaries.epochs
+    total = np.bincount(epoch, weight, epochs)[epoch]
+    others = total - weight
+    has_others = others > 1e-9 * total
+    others = np.where(has_others, others, np.inf)
+    squares = np.bincount(epoch, weight**2 * variance, epochs)[epoch] - weight**2 * variance
+    in_cell = np.maximum(np.bincount(summaries.cell, weight, cells), 1e-300)[summaries.cell]
+    part = np.where(has_others, summaries.share * (1.0 - weight / in_cell), 0.0)
+    return residuals * total / others, np.maximum(squares, 0.0) / others**2, part
+
+
+def _by_program(
+    residuals: Floats,
+    variances: Floats,
+    part: Floats,
+    free: Floats,
+    programs: Ints,
+    usual: float,
+    count: int,
+) -> tuple[Floats, Floats]:
+    """Return the variance between the runs of each program (count,) and its degrees of freedom.
+
+    ``residuals``, ``variances`` and ``part`` (n,) are those of `_from_others`, with noise, and
+    ``free`` (n,) are their degrees of freedom; ``usual`` is the variance between the runs of all. A
+    program with few runs may differ from the others as much as these do from each other.
+    """
+    own = np.bincount(programs, free, count).astype(np.float64)
+    deviations = residuals / np.sqrt(variances + usual)
+    shown = np.bincount(programs, part, count).astype(np.float64)
+    ratios = extra_variances(deviations, np.zeros(len(deviations)), programs, shown)
+    ratio, freedom = moderate(np.maximum(ratios, MIN_RATIO), own)
+    if (ratio == ratio[:1]).all():
+        return np.full(count, usual), np.full(count, USUAL_WEIGHT + own.sum())
+    noise = group_means(variances, free, programs, count)
+    extra = np.maximum(ratios * (noise + usual) - noise, 0.0)
+    # The more noise there is, the less residuals say about runs.
+    known = own * (usual / (noise + usual)) ** 2
+    prior = freedom - own
+    return np.maximum(
+        (prior * usual + known * extra) / (prior + known), MIN_DEVIATION**2
+    ), prior + known
 
 
 def _blend(extra: float, usual: float, freedom: float) -> float:

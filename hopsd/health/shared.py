@@ -42,7 +42,6 @@ def find_shared(
     kind, alone = units.kind, units.alone[units.cell]
     count = np.bincount(units.cell[kind == ALONE], minlength=units.cells)
     runs = np.bincount(fit.summaries.cell[fit.summaries.kind == ALONE], minlength=units.cells)
-    least = float(stdtrit(fit.freedom[ALONE], 1.0 - CHANCE))
     for number, unit in _beside_now(units, len(nodes), now):
         comparable = unit[(units.widths[unit] == 1) & (alone[unit] >= 0)]
         comparable = comparable[count[alone[comparable]] > 0]
@@ -51,8 +50,13 @@ def find_shared(
         cells, cell = np.unique(alone[comparable], return_inverse=True)
         weight = 1.0 / units.variance[comparable]
         losses = group_means(values[comparable], weight, cell, len(cells)) - fit.cells[cells]
-        run_variance = fit.run_variance[ALONE] * (1.0 + 1.0 / runs[cells])
+        program = np.zeros(len(cells), np.int64)
+        program[cell] = units.program[comparable] - units.kind[comparable] + ALONE
+        run_variance = fit.run_variance[program] * (1.0 + 1.0 / runs[cells])
         precision = 1.0 / (run_variance + 1.0 / np.bincount(cell, weight))
+        # Satterthwaite, as in the fit.
+        error2 = ((precision**2 * run_variance) ** 2 / fit.freedom[program]).sum()
+        least = float(stdtrit(precision.sum() ** 2 / error2, 1.0 - CHANCE))
         loss = float((precision * losses).sum() / precision.sum()) - float(slowness[number])
         if loss > max(MIN_LOSS, least / np.sqrt(precision.sum())):
             since = float(units.time[unit].min())

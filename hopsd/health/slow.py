@@ -50,7 +50,7 @@ CHANCE, CHANCE_OF_RUN = FALSE_ALARMS / 30.0, FALSE_ALARMS / 10.0
 They would spend FALSE_ALARMS in 30 or 10 independent looks a day. On simulated sites, judged every
 hour, a day is worth three looks by several runs, and none of a single run was seen to count
 (`python -m bench.health.chances`). The rest is for what such sites do not show: on replayed public
-logs, far more healthy nodes are named. Differences between healthy nodes count like measurement
+logs, one was named in 20 server-days. Differences between healthy nodes count like measurement
 errors; variances are estimated, so that deviations are Student's t.
 """
 
@@ -234,7 +234,7 @@ def fit_course(reported: Units, types: Ints) -> Course:
             ]
         ).tocsr()
         first_epoch, result = _fit_epochs(units, rows, values, errors, begins)
-        level, slowness, run_variance = result.cells, result.slowness, result.run_variance
+        level, slowness, run_variance = result.cells, result.slowness, result.usual_run_variance
         spread = min(result.spread, MAX_SPREAD**2)
         error = np.sqrt(np.diag(result.covariance))[: len(slowness)]
     while (clear := _without_least_clear(begins, first_epoch, result)) != begins:

@@ -233,6 +233,8 @@ class RunSeries:
                 is_hidden = not self._columns.full[self._head[first]]
                 if is_hidden and since > time - HIDDEN_SECONDS:
                     continue
+                if self._is_gradual(start[members[0]], end[members[0]]):
+                    continue
                 if swings and self._swing(series[members], slowness, since, swings):
                     continue
                 if not self._is_habit(series[members], since, now, window, slowness):
@@ -281,6 +283,18 @@ class RunSeries:
         later = (sums[-1] - sums[:-1]) / counts[::-1]
         gain = (later - sums[:-1] / counts) * np.sqrt(counts * counts[::-1])
         return float(self._at[start + 1 + int(np.argmax(gain))])
+
+    def _is_gradual(self, start: int, end: int) -> bool:
+        """Whether the rows from ``start`` to ``end`` rather become slower for ten minutes or more
+        than at once. Both have as many parameters, so that the likelier one has less to explain.
+        """
+        values, at = np.diff(self._sums)[start:end], self._at[start:end]
+        step = _explained(values, at > at[:-1, None])
+        return any(
+            _explained(values, np.clip((at - at[:, None]) / width + share, 0.0, 1.0)) > step
+            for width in WINDOWS
+            for share in (0.0, 1.0)
+        )
 
     def _swing(self, series: Ints, slowness: float, since: float, swings: Swings) -> bool:
         """Whether runs like one of ``series`` change by as much at other times."""
@@ -337,6 +351,14 @@ def _at_least_usual(noise: Floats, counts: Ints, workloads: Ints) -> Floats:
             usual[members] = np.median(noise[members])
     likely = (counts * noise**2 + NOISE_WEIGHT * usual**2) / (counts + NOISE_WEIGHT)
     return np.maximum(noise, np.sqrt(likely))
+
+
+def _explained(values: Floats, courses: NDArray[np.generic]) -> float:
+    """The sum of squares that the best of ``courses`` (courses, n) explains of ``values`` (n,)."""
+    centred = courses - courses.mean(axis=1, keepdims=True)
+    product = np.maximum(centred @ values, 0.0)
+    squares = (centred**2).sum(axis=1)
+    return float(np.max(product**2 / np.maximum(squares, 1e-12)))
 
 
 def _mean(sums: Floats, start: Ints, end: Ints) -> Floats:

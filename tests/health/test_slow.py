@@ -48,6 +48,38 @@ def test_no_healthy_server_is_named(seed: int) -> None:
     assert slow_nodes_of(replace(site, spread=0.9, ranks=True), seed) == {}
 
 
+def unlike_programs(seed: int, loss: float = 0.0) -> HealthRecords:
+    """Return three hours of ten servers. Runs of a program differ by 0.05 % to 2 %, and last for 20
+    minutes; ``loss`` is that of the fourth server.
+    """
+    random = np.random.default_rng(seed)
+    servers = [HealthNode(NodeName(f"n{i}"), GpuType("a"), 4) for i in range(10)]
+    deviations = 0.0005 * 40.0 ** np.linspace(0.0, 1.0, 8)
+    reports = []
+    for server in servers:
+        start, speed = 0.0, 1.0 - loss * (server.name == "n3")
+        while start < 10_800.0:
+            program = int(random.integers(8))
+            run = random.normal(0.0, deviations[program])
+            for at in np.arange(start + 60.0, start + 1260.0, 60.0).tolist():
+                seconds = float(np.exp(run + random.normal(0.0, 0.003))) / speed
+                job = JobId(f"{server.name}.{start}")
+                name = WorkloadName(f"w{program}")
+                reports.append(SpeedRecord(at, name, job, {server.name: 4}, seconds))
+            start += 1260.0 + random.uniform(0.0, 300.0)
+    return HealthRecords(10_800.0, tuple(servers), tuple(reports))
+
+
+@pytest.mark.parametrize(("seed", "now"), [(2, 7200.0), (4, 6000.0)])
+def test_programs_whose_runs_differ_more_than_others_name_no_server(seed: int, now: float) -> None:
+    """Runs of most programs are alike; the server's last run is one of a program whose are not."""
+    assert find_slow(replace(unlike_programs(seed), now=now)) == ()
+
+
+def test_a_slow_server_is_named_though_runs_of_some_programs_differ() -> None:
+    assert [slow.node for slow in find_slow(unlike_programs(0, 0.05))] == ["n3"]
+
+
 @pytest.mark.slow
 def test_a_server_that_becomes_slow_is_named_after_ten_minutes_of_training() -> None:
     since = 1.5 * DAY

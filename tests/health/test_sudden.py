@@ -204,6 +204,17 @@ def test_a_program_that_pauses_for_minutes_names_no_node() -> None:
         assert changes_by_node(*pausing, now=now) == {}
 
 
+def test_a_program_that_becomes_slower_gradually_names_no_node() -> None:
+    """Its attention windows grow: trainings in public logs of H100 become 10 % slower within 25
+    minutes, and otherwise vary by 0.3 % from minute to minute.
+    """
+    grown = run(0, lambda at: 0.1 * float(np.clip((at - 5400.0) / 1500.0, 0.0, 1.0)), noise=0.003)
+    others = [run(node, noise=0.003) for node in range(1, len(NODES))]
+    for now in np.arange(5700.0, NOW, 300.0).tolist():
+        records = [[r for r in reports if r.at <= now] for reports in (grown, *others)]
+        assert changes_by_node(*records, now=now) == {}
+
+
 def test_records_after_the_time_asked_about_are_ignored() -> None:
     """A series may be asked about any time that it covers, as benchmarks do."""
     runs = [
