@@ -35,7 +35,8 @@ NODES = [NodeSpec("a100", gpus=4, cpus=8)] * 3
 
 STUBBORN = """#!/bin/bash
 #SBATCH --signal=B:USR1@300
-trap '' USR1 TERM
+trap 'echo stays' USR1
+trap '' TERM
 while :; do sleep 1; done
 """
 

@@ -30,7 +30,8 @@ from hopsd.slurm.apply import SlurmPort
 
 pytestmark = pytest.mark.live
 
-IGNORES_SIGNAL = "trap '' USR1; sleep 600 & wait"
+KEEPS_RUNNING = "trap 'echo saved' USR1; while true; do sleep 600 & wait; done"
+"""Handles the signal without leaving; with ``trap ''``, hops would not send it."""
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_a_job_saves_and_leaves_by_itself(
 def test_a_grace_period_ends_with_a_requeue(cluster: PrivateCluster, adapter: Adapter) -> None:
     """A job that saves and continues is not stopped before its grace is over."""
     port = SlurmPort(adapter, replace(SETTINGS, grace_seconds=2.0))
-    job = start_and_wait(cluster, port, submit(cluster, script=IGNORES_SIGNAL), n0=2)
+    job = start_and_wait(cluster, port, submit(cluster, script=KEEPS_RUNNING), n0=2)
     [outcome] = port.apply([preempt(job)])
     job_after = reading(port, job)
     assert outcome.status is OutcomeStatus.DONE
@@ -95,7 +96,7 @@ def test_all_jobs_share_one_grace_period_and_swap_places(
     cluster: PrivateCluster, adapter: Adapter
 ) -> None:
     port = SlurmPort(adapter, replace(SETTINGS, grace_seconds=4.0))
-    first, second = submit(cluster, script=IGNORES_SIGNAL), submit(cluster, script=SAVER)
+    first, second = submit(cluster, script=KEEPS_RUNNING), submit(cluster, script=SAVER)
     assert_runs_as_planned(port, port.apply([start(first, n4=4), start(second, n5=4)]))
     outcomes = port.apply([move(first, n5=4), move(second, n4=4)])
     assert_runs_as_planned(port, outcomes)
@@ -227,8 +228,8 @@ def test_a_script_gets_the_signal_that_it_requested(
 
 
 def test_a_script_gets_the_time_that_it_requested(cluster: PrivateCluster, port: SlurmPort) -> None:
-    """It ignores the signal, so the time that it asked for runs out, not the site's 20 s."""
-    job = start_and_wait(cluster, port, submit(cluster, script=IGNORES_SIGNAL), n0=2)
+    """It does not leave, so the time that it asked for runs out, not the site's 20 s."""
+    job = start_and_wait(cluster, port, submit(cluster, script=KEEPS_RUNNING), n0=2)
     words = "admincomment=hops:asks|signal:batch:USR1:2"
     cluster.run("scontrol", "update", f"jobid={job}", words)
     [outcome] = port.apply([preempt(job)])
