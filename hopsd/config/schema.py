@@ -122,7 +122,8 @@ class SlurmConfig:
     )
     checkpoint_signal: str = option(
         "USR1",
-        "Asks jobs to save before moves; if not USR1, also signal in hops_site.lua.",
+        "Sent to a job before a move, so that it saves."
+        " Unless USR1, set signal in hops_site.lua, too.",
         choices=("USR1", "USR2", "HUP", "INT", "TERM", "ALRM", "URG", "XCPU"),
     )
     signal_scope: SignalTarget = option(
