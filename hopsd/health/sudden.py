@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from math import log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,10 @@ this share of their mean."""
 
 MOSTLY = 0.5
 """More than this share of a window's records must be slower: a program may pause for half of it."""
+
+GRADUAL_ODDS = 10.0
+"""How many times as likely a slow growth must be as a sudden change to be the program's doing. With
+noise of 2 %, one in seven sudden changes by 5 % looks more like a growth, none ten times."""
 
 ENDED_SECONDS = 6 * 3600.0
 """What was seen at the end of a run counts for this long unless another run follows."""
@@ -233,7 +238,7 @@ class RunSeries:
                 is_hidden = not self._columns.full[self._head[first]]
                 if is_hidden and since > time - HIDDEN_SECONDS:
                     continue
-                if self._is_gradual(start[members[0]], end[members[0]]):
+                if self._is_gradual(int(first), start[members[0]], end[members[0]]):
                     continue
                 if swings and self._swing(series[members], slowness, since, swings):
                     continue
@@ -284,17 +289,19 @@ class RunSeries:
         gain = (later - sums[:-1] / counts) * np.sqrt(counts * counts[::-1])
         return float(self._at[start + 1 + int(np.argmax(gain))])
 
-    def _is_gradual(self, start: int, end: int) -> bool:
-        """Whether the rows from ``start`` to ``end`` rather become slower for ten minutes or more
-        than at once. Both have as many parameters, so that the likelier one has less to explain.
+    def _is_gradual(self, series: int, start: int, end: int) -> bool:
+        """Whether the rows from ``start`` to ``end`` of ``series`` become slower for ten minutes or
+        more, and not at once. The best ramp is one of several kinds, a step is of one kind.
         """
         values, at = np.diff(self._sums)[start:end], self._at[start:end]
-        step = _explained(values, at > at[:-1, None])
-        return any(
-            _explained(values, np.clip((at - at[:, None]) / width + share, 0.0, 1.0)) > step
+        ramps = [
+            _explained(values, np.clip((at - at[:, None]) / width + share, 0.0, 1.0))
             for width in WINDOWS
             for share in (0.0, 1.0)
-        )
+        ]
+        step = _explained(values, at > at[:-1, None])
+        evidence = (max(ramps) - step) / (2.0 * float(self._noise[series]) ** 2)
+        return evidence > log(GRADUAL_ODDS * len(ramps))
 
     def _swing(self, series: Ints, slowness: float, since: float, swings: Swings) -> bool:
         """Whether runs like one of ``series`` change by as much at other times."""
