@@ -253,6 +253,16 @@ class Fit:
         error2 += float((runs**2 / self.freedom).sum()) + spread**2 / spread_freedom
         return total**2 / error2
 
+    def seems_slow(self, errors: float) -> NDArray[np.bool_]:
+        """Whether each epoch's slowness exceeds so many standard ``errors`` (epochs,).
+
+        Judged without the epoch's prior, with which a node with a single run always seems healthy.
+        """
+        epochs = self.summaries.epochs
+        inner = self.covariance[:epochs, :epochs]
+        slowness, information = _without_own_prior(self.slowness, inner, self.precision)
+        return (information > MAX_ERROR**-2) & (slowness * np.sqrt(information) > errors)
+
     def changes(self, epochs: Sequence[int]) -> Floats:
         """How clearly, in standard errors, each of ``epochs`` after the first differs from the one
         before it: the larger of the values without any prior, and without only the later epoch's
@@ -657,11 +667,20 @@ def _spread(slowness: Floats, covariance: Floats, precision: Floats) -> tuple[fl
     """Return the variance of healthy nodes' slowness and its degrees of freedom, from estimates of
     each node without its prior.
     """
-    inner = 1.0 / np.diag(covariance)
-    information = inner - precision
+    flat, information = _without_own_prior(slowness, covariance, precision)
     is_informed = information > 0.01 * precision
-    flat = slowness[is_informed] * inner[is_informed] / information[is_informed]
     freedom = max(float(is_informed.sum()) - 1.0, 0.0)
-    extra = extra_variance(flat, 1.0 / information[is_informed], freedom, FIRM_CLIP)
+    extra = extra_variance(flat[is_informed], 1.0 / information[is_informed], freedom, FIRM_CLIP)
     variance = max(_blend(extra, USUAL_SPREAD**2, freedom), MIN_DEVIATION**2)
     return variance, USUAL_WEIGHT + freedom
+
+
+def _without_own_prior(
+    slowness: Floats, covariance: Floats, precision: Floats
+) -> tuple[Floats, Floats]:
+    """Return each epoch's slowness without its own prior (epochs,), and the inverse of its
+    variance, which is 0 if nothing is known.
+    """
+    inner = 1.0 / np.diag(covariance)
+    information = np.maximum(inner - precision, 0.0)
+    return slowness * inner / np.maximum(information, VAGUE), information

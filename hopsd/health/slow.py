@@ -185,6 +185,7 @@ def fit_course(reported: Units, types: Ints) -> Course:
     course = np.zeros(len(units))
     begins: list[list[float | None]] = [[None] for _ in range(nodes)]
     slowness, error = np.zeros(nodes), np.ones(nodes)
+    seems_slow = np.zeros(nodes, bool)
     first_epoch = np.arange(nodes)
     # Ranks are compared within an hour of their job, and need no common course.
     types_compared = np.where(units.kind == RANKS, -1, _type_of(units, types))
@@ -204,7 +205,7 @@ def fit_course(reported: Units, types: Ints) -> Course:
         rows = blame(units, units.value - course - level[units.cell], run_variance, slowness_of)
         epoch = _epoch_of(units, rows, begins, first_epoch)
         # Leave out nodes that seem slow: as part of the common course, they would hide themselves.
-        tell = np.flatnonzero(slowness[epoch] < SEEMS_SLOW * error[epoch])
+        tell = np.flatnonzero(~seems_slow[epoch])
         telling = Rows(rows.unit[tell], rows.node[tell], rows.share[tell])
         residual = (units.value - level[units.cell])[telling.unit] - slowness[epoch][tell]
         hourly, hourly_variance = common_course(
@@ -237,6 +238,7 @@ def fit_course(reported: Units, types: Ints) -> Course:
         level, slowness, run_variance = result.cells, result.slowness, result.usual_run_variance
         spread = min(result.spread, MAX_SPREAD**2)
         error = np.sqrt(np.diag(result.covariance))[: len(slowness)]
+        seems_slow = result.seems_slow(SEEMS_SLOW)
     while (clear := _without_least_clear(begins, first_epoch, result)) != begins:
         begins = clear
         first_epoch, result = _fit_epochs(units, rows, values, errors, begins)
