@@ -50,7 +50,7 @@ CHANCE, CHANCE_OF_RUN = FALSE_ALARMS / 30.0, FALSE_ALARMS / 10.0
 They would spend FALSE_ALARMS in 30 or 10 independent looks a day. On simulated sites, judged every
 hour, a day is worth three looks by several runs, and none of a single run was seen to count
 (`python -m bench.health.chances`). The rest is for what such sites do not show: on replayed public
-logs, one was named in 20 server-days. Differences between healthy nodes count like measurement
+logs, two were named in 20 server-days. Differences between healthy nodes count like measurement
 errors; variances are estimated, so that deviations are Student's t.
 """
 
