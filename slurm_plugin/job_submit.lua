@@ -947,6 +947,7 @@ end
 -- Whether the script fails at once if it finds files of an earlier start: it has a guard against an existing output
 -- folder, or a mkdir or mv that cannot succeed twice.
 local function refuses_again(text)
+  -- Local to the function: Lua allows 200 local variables in a file.
   local THERE, NOT_THERE = "%[+%s+%-[def]%s[^%]]*%]+", "%[+%s+!%s+%-[def]%s[^%]]*%]+"
   local FAILS = "[^%w_]exit%s+[$1-9]"
   local inside, strict, lines = false, false, 0

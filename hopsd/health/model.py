@@ -654,9 +654,8 @@ def _by_program(
     # The more noise there is, the less residuals say about runs.
     known = own * (usual / (noise + usual)) ** 2
     prior = freedom - own
-    return np.maximum(
-        (prior * usual + known * extra) / (prior + known), MIN_DEVIATION**2
-    ), prior + known
+    variance = (prior * usual + known * extra) / (prior + known)
+    return np.maximum(variance, MIN_DEVIATION**2), prior + known
 
 
 def _blend(extra: float, usual: float, freedom: float) -> float:

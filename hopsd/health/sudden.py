@@ -293,7 +293,7 @@ class RunSeries:
         """Whether the rows from ``start`` to ``end`` of ``series`` become slower for ten minutes or
         more, and not at once. The best ramp is one of several kinds, a step is of one kind.
         """
-        values, at = np.diff(self._sums)[start:end], self._at[start:end]
+        values, at = np.diff(self._sums[start : end + 1]), self._at[start:end]
         ramps = [
             _explained(values, np.clip((at - at[:, None]) / width + share, 0.0, 1.0))
             for width in WINDOWS

@@ -23,3 +23,20 @@ def distinct(*numbers: Ints) -> Ints:
     new = np.ones(len(sorted_numbers), dtype=np.bool_)
     np.not_equal(sorted_numbers[1:], sorted_numbers[:-1], out=new[1:])
     return sorted_numbers[new]
+
+
+def distinct_rows(table: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct rows of ``table`` (n, columns), sorted, and each row's number (n,).
+
+    Like ``np.unique`` with ``axis=0``, which takes ten times as long for few distinct rows of many,
+    or for wide ones.
+    """
+    number = np.zeros(len(table), dtype=np.int64)
+    for column in table.T:
+        values = distinct(column)
+        key = number * len(values) + np.searchsorted(values, column)
+        keys = distinct(key)
+        number = np.searchsorted(keys, key)
+    rows = np.zeros((int(number.max(initial=-1)) + 1, table.shape[1]), dtype=np.int64)
+    rows[number] = table
+    return rows, number

@@ -20,7 +20,7 @@ import numpy as np
 from hopsd.core.placement.program import Program
 from hopsd.core.placement.rack_sets import can_span
 from hopsd.core.placement.shapes import ramp
-from hopsd.model.arrays import Floats, Ints
+from hopsd.model.arrays import Floats, Ints, distinct_rows
 from hopsd.solver.backend.integer_program import Answer, Model
 from hopsd.solver.bound.knapsack_cuts import ServerParts, are_full, patterns
 from hopsd.solver.bound.unlisted import value_of_sets
@@ -79,10 +79,7 @@ class _Kinds:
         lengths = np.bincount(item, minlength=len(columns.demands))
         table = np.full((len(lengths), int(lengths.max())), -1, dtype=np.int64)
         table[item, table.shape[1] - lengths[item] + ramp(lengths)] = kind
-        bundle = np.zeros(len(table), dtype=np.int64)
-        for column in table.T:  # By rows at once, which are wide, sorting takes ten times as long.
-            bundle = np.unique(bundle * (len(pool) + 1) + column, return_inverse=True)[1].ravel()
-        together = table[np.unique(bundle, return_index=True)[1]]
+        together, bundle = distinct_rows(table)
         return cls(pool, parts.weight[number], parts.capacity, bundle, together)
 
 

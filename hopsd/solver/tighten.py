@@ -607,10 +607,8 @@ class _PrimalDual(_Relaxation):
         binding = unit_cut_prices > _POSITIVE * self._scale
         is_clique = np.array([cut.factor is None for cut in self._unit_cuts], dtype=np.bool_)
         keep = binding | is_clique
-        unit_cut_prices, self._unit_cuts = (
-            unit_cut_prices[keep],
-            list(compress(self._unit_cuts, keep)),
-        )
+        unit_cut_prices = unit_cut_prices[keep]
+        self._unit_cuts = list(compress(self._unit_cuts, keep))
         unit_cuts = len(self._unit_cuts)
         price_of = dict(zip(self._keys, self._price.tolist(), strict=True))
         has_new_cuts = False

@@ -457,10 +457,9 @@ class SampleCounter:
         """Set the ratio of samples trained on to samples read, once two inspections agree on it.
 
         A loader may yield the rows of several steps at a time (the model takes 1/k of them in all
-        its calls, also in those that lead to no pass),
-        batches that its data set made (the model takes k for each "sample"), or questions, to each
-        of which the model first makes several answers. Any other difference
-        is one of layout: packed texts, patches, nodes of graphs.
+        its calls, also in those that lead to no pass), batches that its data set made (the model
+        takes k for each "sample"), or questions, to each of which the model first makes several
+        answers. Any other difference is one of layout: packed texts, patches, nodes of graphs.
         """
         read, given_rows = self.samples / self.share, max(self._step_passes[1], self._new_passes[1])
         passes = max(self._step_passes[0], self._new_passes[0])

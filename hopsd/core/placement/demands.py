@@ -43,6 +43,12 @@ class Demands:
         lengths = self.start[items + 1] - self.start[items]
         return lengths, np.repeat(self.start[items], lengths) + ramp(lengths)
 
+    def select(self, items: Ints) -> Demands:
+        """Return the demands of ``items`` alone, in this order."""
+        lengths, entry = self.entries(items)
+        start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return Demands(start, self.row[entry], self.amount[entry])
+
     def amounts_of(self, item: int) -> list[tuple[int, int]]:
         """Return the ``(row, amount)`` pairs of one item."""
         part = slice(self.start[item], self.start[item + 1])

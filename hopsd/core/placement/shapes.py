@@ -31,6 +31,13 @@ class Shapes:
         """Return the number of GPUs of each shape."""
         return np.add.reduceat(self.gpus, self.start[:-1]) if len(self) else np.zeros(0, np.int64)
 
+    def select(self, numbers: Ints) -> Shapes:
+        """Return only the shapes with these ``numbers``, in this order."""
+        lengths = self.start[numbers + 1] - self.start[numbers]
+        entry = np.repeat(self.start[numbers], lengths) + ramp(lengths)
+        start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return Shapes(start, self.server[entry], self.gpus[entry])
+
 
 @dataclass(frozen=True, slots=True)
 class ShapesOfSize:

@@ -62,16 +62,13 @@ class RunQuota:
 
     def copy(self) -> RunQuota:
         quota = copy(self)
-        quota._remaining_gpus, quota._runs_by_user = (
-            dict(self._remaining_gpus),
-            self._runs_by_user.copy(),
-        )
+        quota._remaining_gpus = dict(self._remaining_gpus)
+        quota._runs_by_user = self._runs_by_user.copy()
         return quota
 
     def allows(self, gpu_type: GpuType, user: UserName) -> bool:
-        return (
-            self._remaining_gpus.get(gpu_type, 0) > 0 and self._runs_by_user[user] < self._per_user
-        )
+        has_gpus = self._remaining_gpus.get(gpu_type, 0) > 0
+        return has_gpus and self._runs_by_user[user] < self._per_user
 
     def count(self, gpu_type: GpuType, user: UserName) -> None:
         self._remaining_gpus[gpu_type] = self._remaining_gpus.get(gpu_type, 0) - 1

@@ -17,7 +17,7 @@ import numpy as np
 
 from hopsd.core.placement.program import Program
 from hopsd.core.placement.shapes import ramp
-from hopsd.model.arrays import Bools, Floats, Ints, distinct
+from hopsd.model.arrays import Bools, Floats, Ints, distinct, distinct_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ServerParts:
             (np.searchsorted(key, key_of_entry), resource[demands.row[server_entries]]),
             demands.amount[server_entries],
         )
-        kinds, kind = _distinct_rows(weight)
+        kinds, kind = distinct_rows(weight)
         part_key = (key % servers) * len(kinds) + kind
         part_keys = distinct(part_key)
         part = np.searchsorted(part_keys, part_key)
@@ -64,21 +64,6 @@ class ServerParts:
         first = np.searchsorted(self.item, items)
         lengths = np.searchsorted(self.item, items, side="right") - first
         return np.repeat(np.arange(len(items)), lengths), np.repeat(first, lengths) + ramp(lengths)
-
-
-def _distinct_rows(table: Ints) -> tuple[Ints, Ints]:
-    """Return the distinct rows of a table, sorted, and the number of each row's: as ``np.unique``
-    with ``axis=0`` does, which takes ten times as long for few distinct rows of many.
-    """
-    number = np.zeros(len(table), dtype=np.int64)
-    for column in table.T:
-        amounts = distinct(column)
-        key = number * len(amounts) + np.searchsorted(amounts, column)
-        keys = distinct(key)
-        number = np.searchsorted(keys, key)
-    rows = np.zeros((int(number.max(initial=-1)) + 1, table.shape[1]), dtype=np.int64)
-    rows[number] = table
-    return rows, number
 
 
 def rows_of_servers(program: Program) -> tuple[Ints, Ints]:
