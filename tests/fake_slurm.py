@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from hopsd.errors import SlurmError
 from hopsd.model.allocation import Allocation
+from hopsd.model.history import JobRecord
 from hopsd.model.ids import GpuType, JobId, NodeName, UserName
 from hopsd.model.reading import (
     USER_HOLD_BEGIN,
@@ -83,6 +84,9 @@ class FakeSlurm:
     def jobs(self) -> Sequence[JobReading]:
         self.readings += 1
         return tuple(self.table.values())
+
+    def ended_jobs(self, records: Collection[JobRecord]) -> Mapping[JobId, JobReading | None]:
+        return {record.id: None for record in records}
 
     def glance(self, jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
         return {job: self.table[job] for job in jobs if job in self.table}

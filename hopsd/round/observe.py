@@ -71,9 +71,11 @@ def observe(
     """Read the cluster (unless ``reading`` is given), parse the comments, update the records.
 
     A job whose numbers are out of bounds, or whose record cannot be updated or saved, is set aside:
-    it is in ``errors`` with the reason.
+    it is in ``errors`` with the reason. The record of a job that Slurm has forgotten stays open
+    until its accounting has answered how the job ended.
     """
-    sound = plausible(reading or port.read())
+    reading, before = _with_forgotten_jobs(port, reading or port.read(), store.jobs())
+    sound = plausible(reading)
     reading, errors = sound.reading, dict(sound.aside)
     comments: dict[JobId, Comment] = {}
     for job in reading.jobs:
@@ -92,7 +94,6 @@ def observe(
             errors[job.id] = _later(job)
         else:
             comments[job.id] = comment
-    before = store.jobs()
     for job_id in _unread(reading, before) & comments.keys():
         del comments[job_id]
         errors[job_id] = _UNREAD
@@ -124,6 +125,24 @@ def observe(
         errors.pop(job_id, None)
     return Observation(
         reading, _limit_requirements(comments, records), errors, records, released_jobs
+    )
+
+
+def _with_forgotten_jobs(
+    port: Port, reading: Reading, before: Mapping[JobId, JobRecord]
+) -> tuple[Reading, Mapping[JobId, JobRecord]]:
+    """Add to ``reading`` the jobs that Slurm has forgotten, as its accounting knows them.
+
+    Also returns the records without those of the jobs about which the answer is pending.
+    """
+    forgotten_jobs = before.keys() - {job.id for job in reading.jobs}
+    if not forgotten_jobs:
+        return reading, before
+    ends = port.ended_jobs([before[job] for job in sorted(forgotten_jobs)])
+    pending_jobs = forgotten_jobs - ends.keys()
+    return (
+        replace(reading, jobs=(*reading.jobs, *filter(None, ends.values()))),
+        {job: record for job, record in before.items() if job not in pending_jobs},
     )
 
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from hopsd.model.allocation import Allocation
+from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import JobReading, Reading
 from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
@@ -85,6 +86,9 @@ class Adapter(Protocol):
 
     def jobs(self) -> Sequence[JobReading]:
         """Read only the hops jobs, which is cheaper than ``read``."""
+
+    def ended_jobs(self, records: Collection[JobRecord]) -> Mapping[JobId, JobReading | None]:
+        """See :meth:`hopsd.slurm.port.Port.ended_jobs`."""
 
     def glance(self, jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
         """Poll only state, reason, hold, begin time and restarts of ``jobs``: far cheaper than

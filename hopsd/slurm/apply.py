@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
+from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import (
     RELEASED_MARK,
@@ -93,6 +94,9 @@ class SlurmPort:
             for node in reading.nodes
         )
         return replace(reading, nodes=tuple(nodes))
+
+    def ended_jobs(self, records: Collection[JobRecord]) -> Mapping[JobId, JobReading | None]:
+        return self._adapter.ended_jobs(records)
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         if not steps:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 
+from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName
 from hopsd.model.reading import JobReading, Reading
 from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
@@ -42,6 +43,9 @@ class FencedAdapter:
         jobs = self._adapter.jobs()
         self._note_answer()
         return jobs
+
+    def ended_jobs(self, records: Collection[JobRecord]) -> Mapping[JobId, JobReading | None]:
+        return self._adapter.ended_jobs(records)
 
     def glance(self, jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
         states = self._adapter.glance(jobs)

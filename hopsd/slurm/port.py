@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
+from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId
-from hopsd.model.reading import Reading
+from hopsd.model.reading import JobReading, Reading
 from hopsd.model.step import Step, StepOutcome, Transition
 
 SHADOW = "shadow"
@@ -25,6 +26,11 @@ class Port(Protocol):
 
         Raises:
             SlurmUnavailableError: slurmctld does not answer.
+        """
+
+    def ended_jobs(self, records: Collection[JobRecord]) -> Mapping[JobId, JobReading | None]:
+        """Return how these jobs, which Slurm no longer knows, ended; None for a job that its
+        accounting does not know either. Jobs are left out while the answer is pending.
         """
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
@@ -71,7 +77,10 @@ class Port(Protocol):
 
 
 class InstantPort:
-    """The methods of a port whose steps have finished when ``apply`` returns."""
+    """Methods of a port without accounting, whose steps have finished when ``apply`` returns."""
+
+    def ended_jobs(self, records: Collection[JobRecord]) -> Mapping[JobId, JobReading | None]:
+        return {record.id: None for record in records}
 
     @property
     def under_way(self) -> tuple[Transition, ...]:

@@ -14,10 +14,12 @@ from typing import Any
 from hopsd.breaker import LastAnswers
 from hopsd.core.submission.comment import parse
 from hopsd.errors import CommentError, SlurmError, SlurmUnavailableError
+from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName, Tasks, host_of
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
 from hopsd.model.site import Licence
+from hopsd.slurm.accounting.ends import EndedJobs
 from hopsd.slurm.accounting.guarded import TIMEOUT_SECONDS, GuardedCommands
 from hopsd.slurm.accounting.rules import SiteRulesReader
 from hopsd.slurm.accounting.unrecorded import UPDATE_SECONDS, UnrecordedJobs
@@ -107,6 +109,7 @@ class ScontrolAdapter:
             ),
         )
         self._lines = SubmitLines(self._slurmdbd, self._has_slurmdbd)
+        self._ended_jobs = EndedJobs(self._slurmdbd, self._has_slurmdbd)
         self._site = SiteRulesReader(self._commands, slurmdbd=self._slurmdbd)
         self._order: Mapping[NodeName, int] = {}
         self._closed_partitions: Mapping[str, str] = {}
@@ -188,6 +191,9 @@ class ScontrolAdapter:
         if not self._order:
             return self.read().jobs
         return self._readings(self._job_answer(), learn=False)
+
+    def ended_jobs(self, records: Collection[JobRecord]) -> Mapping[JobId, JobReading | None]:
+        return self._ended_jobs.read(records)
 
     def glance(self, jobs: Collection[JobId]) -> Mapping[JobId, JobReading]:
         command = ("squeue", "--noheader", "--all", "--states=all", f"--Format={GLANCE}")

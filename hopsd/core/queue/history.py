@@ -37,8 +37,8 @@ def advance_all(
     ``workloads``: the workload of each job as known now. ``apps``: the number of apps present since
     the previous reading.
 
-    A job that Slurm no longer knows ended between two readings more than MinJobAge apart: its
-    record is closed at the time when it was last seen.
+    A job that not even Slurm's accounting knows any more ended between two readings more than
+    MinJobAge apart: its record is closed at the time when it was last seen.
     """
     updated_records = {}
     types = {node.name: node.gpu_type for node in reading.nodes}

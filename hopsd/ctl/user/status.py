@@ -430,7 +430,7 @@ def explain(job: str, path: Address, as_json: bool, at: datetime | None) -> None
 def explanation(job: str, answer: Document) -> Iterator[RenderableType]:
     """Yield the tables about a job that hopsd knows."""
     row, history = answer["job"], answer["history"]
-    facts = _facts(row) if row is not None else _record_facts(history["record"])
+    facts = _facts(row) if row is not None else _ended_facts(history)
     yield table(f"Job {job}", ["what", "value"], facts)
     placements = [
         (clock(p["start"]), clock(p["end"]), p["nodes"], "yes" if p["profiling"] else "no")
@@ -578,9 +578,18 @@ def standing(rank: Document) -> str:
     return f"{rank['state']}{call} on {rank['node']}{line}"
 
 
-def _record_facts(record: Document) -> list[tuple[str, object]]:
+_ENDED_IN_PROFILE = (
+    "it ended in its measuring run on one GPU while hopsd was away, and Slurm has forgotten it"
+)
+
+
+def _ended_facts(history: Document) -> list[tuple[str, object]]:
     """List what is kept about a job that has left the queue."""
+    record, placements = history["record"], history["placements"]
+    ended_by_itself = record["state"] in ("COMPLETED", "FAILED", "TIMEOUT")
+    is_unmeasured = ended_by_itself and bool(placements) and placements[-1]["profiling"]
     return [
+        *([("submit it again", _ENDED_IN_PROFILE)] if is_unmeasured else []),
         ("state", record["state"]),
         ("ended", clock(record["end"])),
         ("waited", duration(record["wait_seconds"])),

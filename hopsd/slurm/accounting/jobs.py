@@ -16,6 +16,7 @@ from hopsd.model import bounds
 from hopsd.model.devices import is_cpu
 from hopsd.model.history import ANY_TYPE, LoggedJob, Stretch
 from hopsd.model.ids import GpuType, JobId, UserName
+from hopsd.slurm.accounting.local_time import epoch_seconds
 from hopsd.slurm.command import SlurmCommands
 
 _FIELDS = (
@@ -126,12 +127,12 @@ def _parse_run(
     if not (_ID.fullmatch(job) and user and bounds.GPUS.holds(gpus)):
         return None
     word = state.partition(" ")[0]  # CANCELLED by 1000
-    submit_time, start_time, end_time = _moment(submit), _moment(start), _moment(end)
+    submit_time, start_time, end_time = map(epoch_seconds, (submit, start, end))
     if submit_time is None:
         return None
     # hops holds its jobs, so Slurm counts them as eligible only from their release on.
     is_hops = MARK in comment
-    since = submit_time if is_hops else max(submit_time, _moment(eligible) or submit_time)
+    since = submit_time if is_hops else max(submit_time, epoch_seconds(eligible) or submit_time)
     ran = (
         start_time is not None
         and _gpus(allocated_tres)
@@ -151,14 +152,6 @@ def _parse_run(
         ours=is_hops,
     )
     return _Run(logged_job, word in _RERUN_STATES)
-
-
-def _moment(text: str) -> float | None:
-    """sacct's local time as epoch seconds; None for ``Unknown`` and ``None``."""
-    if text in ("Unknown", "None", ""):
-        return None
-    moment = datetime.fromisoformat(text).astimezone().timestamp()
-    return moment if bounds.EPOCH.holds(moment) else None
 
 
 def _gpus(tres: str) -> int:

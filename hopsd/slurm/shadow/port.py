@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import structlog
 
-from hopsd.model.reading import Reading
+from hopsd.model.history import JobRecord
+from hopsd.model.ids import JobId
+from hopsd.model.reading import JobReading, Reading
 from hopsd.model.step import OutcomeStatus, Step, StepOutcome
 from hopsd.slurm.port import SHADOW, InstantPort, Port
 
@@ -23,6 +25,9 @@ class ShadowPort(InstantPort):
 
     def read(self) -> Reading:
         return self._port.read()
+
+    def ended_jobs(self, records: Collection[JobRecord]) -> Mapping[JobId, JobReading | None]:
+        return self._port.ended_jobs(records)
 
     def apply(self, steps: Sequence[Step]) -> Sequence[StepOutcome]:
         """Log the steps; every outcome is UNCHANGED, since nothing was done and nothing failed."""

@@ -461,6 +461,35 @@ def test_a_job_that_left_the_queue_is_explained_from_its_record(
     assert ("n0:2" in answer.output) == placements
 
 
+@pytest.mark.parametrize(
+    ("state", "profiling", "is_lost"),
+    [
+        ("FAILED", True, True),
+        ("COMPLETED", True, True),
+        ("FAILED", False, False),
+        ("CANCELLED", True, False),
+    ],
+)
+def test_a_job_that_slurm_forgot_in_its_measuring_run_must_be_submitted_again(
+    state: str, profiling: bool, is_lost: bool
+) -> None:
+    record = dict.fromkeys(("wait_seconds", "run_seconds", "latency_ratio", "restarts", "end"), 0.0)
+    record |= {"samples_done": 0.0}
+    ran = [
+        {"start": 100.0, "end": 150.0, "nodes": {"n0": 1}, "profiling": is_measured}
+        for is_measured in (not profiling, profiling)
+    ]
+    history = {
+        "record": {**record, "state": state, "workload": "w"},
+        "placements": ran,
+        "events": [],
+    }
+    console = Console(record=True, width=200, file=io.StringIO())
+    for part in status.explanation("17", {"job": None, "history": history}):
+        console.print(part)
+    assert ("submit it again" in console.export_text()) == is_lost
+
+
 def test_a_time_of_day_means_its_last_occurrence() -> None:
     now = datetime(2026, 3, 1, 9, 0, tzinfo=UTC).astimezone()
     midnight = datetime.combine(datetime(1900, 1, 1), now.time())  # noqa: DTZ001 - as click reads it
