@@ -3,7 +3,7 @@
 #SBATCH --time=8:00:00
 #SBATCH --output=jupyter-%j.log
 # JupyterLab on a GPU: `sbatch jupyter.sh`, then do what jupyter-JOB.url says. Only you can read that file.
-port=$((20000 + SLURM_JOB_ID % 10000))
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])') # a free one
 export JUPYTER_TOKEN=$(head -c 24 /dev/urandom | base64 | tr -dc A-Za-z0-9)
 (
   umask 077
