@@ -18,15 +18,18 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 
 def assert_records_are_true(site: Site) -> None:
-    """Each run that a job logged is one recorded placement on its nodes, and there is no other."""
+    """Each run that a job logged is one recorded placement on its nodes, and there is no other,
+    except for starts that ended within a second, before the script's first line.
+    """
     runs = site.runs()
     assert max(Counter((job, restart) for job, restart, _ in runs).values()) == 1
     for job in site.states():
         run_nodes = [nodes for run_job, _, nodes in runs if run_job == job]
         placements = site.store.placements(JobId(job))
+        assert all(placement.end is not None for placement in placements)
+        if len(placements) > len(run_nodes):
+            placements = tuple(p for p in placements if p.end and p.end - p.start >= 1.0)
         assert [p.allocation.nodes for p in placements] == run_nodes, f"job {job}: {placements}"
-        for placement in placements:
-            assert placement.end is not None
     ends = [line for line in site.worker_log.read_text().splitlines() if line.startswith("end")]
     assert sorted(ends) == sorted(f"end {job}" for job in site.states())
 
