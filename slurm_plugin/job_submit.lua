@@ -715,6 +715,10 @@ end
 -- The script's text: the signals that it handles, the programs that it starts, the counts that it fixes, and what it
 -- would repeat.
 
+-- Lua allows 200 local names at a time. Those of this chapter end with it, except for these functions.
+local commands_of, option_in, traps_of, ends_of, signal_of, open_mode_of, has_flag, segment_of, segments_of,
+    repeats_of, options_after, starts_of, fixed_on_node, fixed_in_job, fixed_port, fixed_tasks
+do
 local SIGNALS = { USR1 = "USR1", USR2 = "USR2", TERM = "TERM", INT = "INT", HUP = "HUP",
   ["10"] = "USR1", ["12"] = "USR2", ["15"] = "TERM", ["2"] = "INT", ["1"] = "HUP" }
 
@@ -733,7 +737,7 @@ end
 
 -- The script without its comments. It is read line by line, since Slurm waits meanwhile: no text may take longer
 -- than in proportion to its length.
-local function commands_of(script)
+function commands_of(script)
   local kept = {}
   for line in beginning_of(script):gmatch("[^\n]+") do
     if not line:find("^%s*#") then kept[#kept + 1] = line end
@@ -752,7 +756,7 @@ local function option_lines(script)
 end
 
 -- The value of an option in these lines, of which the last counts; nil if the option is not there.
-local function option_in(script, pattern)
+function option_in(script, pattern)
   local value
   for _, line in ipairs(option_lines(script)) do value = line:match(pattern) or value end
   return value
@@ -789,7 +793,7 @@ end
 
 -- The signals that the script itself handles, as "USR1,TERM", or "none": those of its traps or, if it is a program
 -- that uses signals, those that it names. The script would die of any other signal.
-local function traps_of(script)
+function traps_of(script)
   local text = "\n" .. commands_of(script):gsub("\\\n", " ") .. "\n"
   if text:find("[%s;&|]exec[ \t]+hops%-lane[%s\"']") then return "USR1,USR2,TERM,INT,HUP" end
   local names, handlers = {}, handlers_of(text)
@@ -851,7 +855,7 @@ end
 
 -- Those of the handled signals on which the script may end as if it had completed, as "USR1,TERM"; nil if none. A script
 -- that makes Slurm requeue the job never ends that way.
-local function ends_of(script, traps)
+function ends_of(script, traps)
   local text = ("\n" .. commands_of(script) .. "\n"):gsub("\\\n", " ")
   if traps == "none" or text:find("scontrol[ \t\"',]+requeue") or text:find("HOPS_REQUEUE_EXIT_CODE", 1, true)
     or text:find("exit[ \t(]+85[^%d]") then
@@ -879,7 +883,7 @@ end
 
 -- The warning that the job requests. Slurm does not pass the option to this script, so it is read from the environment
 -- and the script; one on sbatch's command line is read by hopsd (hopsd/slurm/submit_line.py).
-local function signal_of(job)
+function signal_of(job)
   local variable = job.environment and job.environment.SBATCH_SIGNAL
   if given(variable) then return warning_of(variable) end
   local value = option_in(job.script, "^#SBATCH.*%-%-signal[= ]+(%S+)")
@@ -888,7 +892,7 @@ end
 
 -- "append", "truncate" or nil: what the script wants to happen to its output file at a restart. Slurm does not pass the
 -- option to this script (22.05 to 26.05).
-local function open_mode_of(job)
+function open_mode_of(job)
   local variable = job.environment and job.environment.SBATCH_OPEN_MODE
   local value = given(variable) and variable or option_in(job.script, "^#SBATCH.*%-%-open%-mode[= ]+[\"']?(%a+)")
   local letter = value and value:sub(1, 1):lower()
@@ -897,13 +901,13 @@ end
 
 -- Whether a job has a flag; `flag` is nil if this Slurm does not know it. Lua 5.1 has no bit operators, but flags and
 -- their sum are exact in a double.
-local function has_flag(job, flag)
+function has_flag(job, flag)
   return flag and job.bitflags and math.floor(job.bitflags / flag) % 2 == 1
 end
 
 -- How many nodes at a time must be in one block. Slurm passes --segment to this script from 26.05 on; before, it is read
 -- from the comment, the environment and the script.
-local function segment_of(job, values)
+function segment_of(job, values)
   local variable = job.environment and job.environment.SBATCH_SEGMENT_SIZE
   local size = values.segment or given(job.segment_size) and job.segment_size > 0 and string.format("%.0f", job.segment_size)
     or given(variable) and variable or option_in(job.script, "^#SBATCH.*%-%-segment[= ]+[\"']?(%d+)")
@@ -912,7 +916,7 @@ local function segment_of(job, values)
 end
 
 -- Where segments must be by sbatch's options of these names: "spread", "consolidate", both joined by ',', or nil.
-local function segments_of(job)
+function segments_of(job)
   local words = {}
   for _, name in ipairs({ "spread", "consolidate" }) do
     local flag, variable = slurm[name:upper() .. "_SEGMENTS"], job.environment and job.environment["SBATCH_" .. name:upper() .. "_SEGMENTS"]
@@ -971,7 +975,7 @@ end
 
 -- What a second start of the script would repeat, or what the script does when it is stopped: hops does not start such a
 -- script just to measure it, and does not move one that submits a job when it is stopped, or refuses a second start.
-local function repeats_of(script)
+function repeats_of(script)
   local text = "\n" .. commands_of(script)
   local words = {}
   if text:find("[%s;&|({\"'`]sbatch[%s\"']") then words[#words + 1] = "submits" end
@@ -1018,7 +1022,7 @@ end
 
 -- The words after a command's name, up to the first that can be neither an option nor an option's value. At most 32, so
 -- that no line takes long.
-local function options_after(line, from)
+function options_after(line, from)
   local words, after_option = {}, false
   while #words < 32 do
     local first, last = line:find("%S+", from)
@@ -1052,7 +1056,7 @@ local function starts_pdsh(line)
   return (words:match("%-%-launcher[=%s]+(%a+)") or "pdsh") == "pdsh"
 end
 
-local function starts_of(job)
+function starts_of(job)
   local text, found, seen = "\n" .. commands_of(job.script):gsub("\\\n", " ") .. "\n", {}, {}
   local function add(word)
     if not seen[word] then found[#found + 1], seen[word] = word, true end
@@ -1164,7 +1168,7 @@ local function looped_gpus(text)
 end
 
 -- A count of GPUs or ranks on each node that the script does not take from its allocation.
-local function fixed_on_node(script, shape)
+function fixed_on_node(script, shape)
   local text = "\n" .. commands_of(script) .. "\n"
   local listed, numbers = listed_gpus(text), numbers_of(text)
   if listed and listed.roles then return listed end
@@ -1184,7 +1188,7 @@ local function fixed_on_node(script, shape)
 end
 
 -- A count for the whole job that the script does not take from its allocation.
-local function fixed_in_job(script, shape)
+function fixed_in_job(script, shape)
   local text = "\n" .. commands_of(script)
   local numbers = numbers_of(text)
   local world = numbers.WORLD_SIZE and plausible(tonumber(numbers.WORLD_SIZE))
@@ -1209,7 +1213,7 @@ local PORTS = {
   { "--main_process_port", "%-%-main_process_port[= ]+[\"']?(%d+)" },
   { "--rdzv_endpoint", "%-%-rdzv[_-]endpoint[= ]+[\"']?[^%s:=]*:(%d+)" }, -- no '=', or it would search past the next one
 }
-local function fixed_port(script)
+function fixed_port(script)
   local text = "\n" .. commands_of(script)
   for _, entry in ipairs(PORTS) do
     local port = text:match(entry[2])
@@ -1221,7 +1225,7 @@ end
 
 -- The number of tasks that a step fixes, as srun -n 4 in a script that requests 4 tasks, or those of each node if their
 -- number there may change.
-local function fixed_tasks(script, o)
+function fixed_tasks(script, o)
   if not o.tasks or o.tasks < 2 or not o.tasks_ratio then return nil end
   for line in commands_of(script):gsub("\\\n", " "):gmatch("[^\n]+") do
     local _, last = line:find("srun%s")
@@ -1236,6 +1240,7 @@ local function fixed_tasks(script, o)
     end
   end
 end
+end -- of the chapter
 
 ------------------------------------------------------------------------------------------
 -- What the cluster has. Slurm checks a held job's size only when it is released, so users are told at submission what no
