@@ -32,7 +32,7 @@ from hopsd.model.plan import Plan
 from hopsd.model.reason import Reason
 from hopsd.model.step import OutcomeStatus, StepOutcome, Transition
 from hopsd.store.history import DAY_SECONDS, job_document
-from hopsd.store.past_runs import select_runs
+from hopsd.store.past_runs import is_done, select_runs
 from hopsd.store.placement import end_by, follow
 from hopsd.store.port import PlanId, PlanRecord
 
@@ -120,14 +120,14 @@ class MemoryStore(MemoryKnowledge):
                 (
                     job
                     for job in self._ended_records.values()
-                    if job.id not in self._ended_by_signal
+                    if job.id not in self._ended_by_signal or is_done(job)
                 ),
                 self._open.values(),
             ),
             ended_by_signal=frozenset(
                 (job.user, job.workload)
                 for job in self._ended_records.values()
-                if job.id in self._ended_by_signal
+                if job.id in self._ended_by_signal and not is_done(job)
             ),
             failed_again=frozenset(
                 (job.user, job.workload) for job in self._ended_records.values() if job.failed_again

@@ -17,7 +17,7 @@ from hopsd.model.journal import RecordedAllocation
 from hopsd.model.knowledge import PastRun
 from hopsd.store.codec import clean, decode, encode
 from hopsd.store.connection import Connection, insert
-from hopsd.store.past_runs import MAX_OF_ACCOUNT, MAX_OF_USER, MAX_SIMILAR
+from hopsd.store.past_runs import DONE_SHARE, MAX_OF_ACCOUNT, MAX_OF_USER, MAX_SIMILAR
 from hopsd.store.placement import end_by, follow
 
 # The fields' own names are reserved words in SQL.
@@ -215,8 +215,12 @@ def save_ended_by_signal(connection: Connection, jobs: Collection[JobId]) -> Non
 
 
 def ended_by_signal(connection: Connection) -> frozenset[tuple[UserName, WorkloadName]]:
-    """The users and workloads of jobs that ended in the grace of hops' own signal."""
-    rows = connection.execute("SELECT DISTINCT user_name, workload FROM jobs WHERE ended_by_signal")
+    """The users and workloads of jobs that hops' own signal ended before they were done."""
+    rows = connection.execute(
+        "SELECT DISTINCT user_name, workload FROM jobs WHERE ended_by_signal"
+        " AND (samples_planned IS NULL OR samples_done < %s * samples_planned)",
+        [DONE_SHARE],
+    )
     return frozenset((UserName(user), WorkloadName(workload)) for user, workload in rows)
 
 
@@ -229,7 +233,7 @@ def failed_again(connection: Connection) -> frozenset[tuple[UserName, WorkloadNa
 def past_runs(connection: Connection) -> tuple[PastRun, ...]:
     """Select the same runs as `hopsd.store.past_runs.select_runs`, by index."""
     limits = {"alike": MAX_SIMILAR, "user": MAX_OF_USER, "account": MAX_OF_ACCOUNT}
-    rows = connection.execute(_PAST_RUNS, limits)
+    rows = connection.execute(_PAST_RUNS, {**limits, "done": DONE_SHARE})
     return tuple(PastRun(*row) for row in rows)
 
 
@@ -241,7 +245,8 @@ WITH present AS (
         samples_done, ended
     FROM jobs
     WHERE ended IS NOT NULL AND run_seconds > 0
-        AND state IN ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMEOUT') AND NOT ended_by_signal
+        AND state IN ('COMPLETED', 'FAILED', 'CANCELLED', 'TIMEOUT')
+        AND (NOT ended_by_signal OR samples_done >= %(done)s * samples_planned)
 )
 SELECT user_name, account, name, workload, run_seconds, attained_gpu_seconds, samples_done, ended
 FROM (

@@ -18,6 +18,16 @@ ENDS = frozenset(
 )
 """States of a finished run: failed and cancelled ones count, runs lost with their node do not."""
 
+DONE_SHARE = 0.99
+"""A job that reports at least this share of its planned samples ended because it was done, also if
+that was in the grace of hops' own signal: the last report may be an iteration old."""
+
+
+def is_done(job: JobRecord) -> bool:
+    """Whether the job trained on all samples that its loops planned."""
+    planned = job.samples_planned
+    return planned is not None and job.samples_done >= DONE_SHARE * planned
+
 
 def past_run(job: JobRecord) -> PastRun | None:
     """Make a past run of a job; None if it has not ended, or never ran."""

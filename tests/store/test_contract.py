@@ -297,6 +297,26 @@ def test_runs_ended_by_hops_own_signal_give_no_run_time_but_name_their_workload(
     assert knowledge.ended_by_signal == {(first_job.user, WorkloadName("w1"))}
 
 
+def test_a_job_that_was_done_when_it_ended_in_the_grace_of_the_signal_is_like_any_other(
+    store: History,
+) -> None:
+    """Otherwise each workload would sooner or later have such a job, and not be moved any more."""
+    jobs = [
+        replace(
+            ended_job(job, 200.0, run_seconds=9.0),
+            workload=WorkloadName(f"w{job}"),
+            samples_done=samples_done,
+            samples_planned=samples_planned,
+        )
+        for job, samples_done, samples_planned in (("1", 995.0, 1000.0), ("2", 900.0, 1000.0))
+    ]
+    store.save_jobs([*jobs, job("3")])
+    store.save_ended_by_signal([record.id for record in jobs])
+    knowledge = store.knowledge()
+    assert [run.workload for run in knowledge.runs] == ["w1"]
+    assert knowledge.ended_by_signal == {(jobs[1].user, WorkloadName("w2"))}
+
+
 def test_workloads_that_failed_at_a_restart_are_known(store: History) -> None:
     first_job, two = ended_job("1", 200.0, run_seconds=9.0), ended_job("2", 200.0, run_seconds=9.0)
     store.save_jobs([replace(first_job, workload=WorkloadName("w1"), failed_again=True), two])
