@@ -6,17 +6,17 @@ listed as well; greedy and local search fill the remaining GPUs. The bound holds
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
 
 import numpy as np
 
+from hopsd.core.placement.listing import Listing, Sets, renumber, with_sets
 from hopsd.core.placement.program import Program
-from hopsd.core.placement.rack_sets import RackFamily, union
-from hopsd.core.placement.shapes import ShapesOfSize
+from hopsd.core.placement.rack_sets import RackFamily
 from hopsd.model.arrays import Ints
+from hopsd.solver.all_sets import steps_in_child
 from hopsd.solver.backend.checked_solver import CheckedSolver, Solve
 from hopsd.solver.backend.integer_program import Answer, Model
 from hopsd.solver.backend.solver_choice import backend
@@ -40,9 +40,6 @@ from hopsd.solver.search.leaf_patterns import PackedSet, pack
 from hopsd.solver.solution import Solution
 from hopsd.solver.solve import SEARCH_SHARE, solve, status_of
 
-Listing = Callable[[Mapping[Hashable, ShapesOfSize]], Program]
-"""Builds the program that also lists the given sets of servers, by the key of their family."""
-
 # The share of the time for the patterns of each round, and for the bound by kinds; the share of the
 # gap by which that bound may exceed its least value.
 _PACKING, _PROOF = 0.2, 0.02
@@ -51,6 +48,9 @@ _ROUNDS = 0.6
 # The last round is the first whose plan gains less than this share of what is still missing: a
 # search over groups of servers gains more in that time.
 _GAIN = 0.25
+# The share of the remaining time for cuts and dives over all sets; the rest is for the search. The
+# most columns: with 1.1 million (5,000 GPUs) the first four rounds and the dive took 39 CPU s.
+_ALL_SETS, _MAX_COLUMNS = 0.7, 500_000
 # Sets are listed until unlisted ones raise the bound by no more than this share of the gap, at most
 # this often, and of each kind this many beside the best, since servers that are alike have
 # different prices.
@@ -96,8 +96,11 @@ def solve_with_racks(
             break
     if not rounds.enough:
         rounds.fit_best()
-    search = partial(solve, seed=seed, turns=turns, solver=solver)
     give_up = began + SEARCH_SHARE * seconds
+    if turns != 0 and not rounds.enough:
+        current_time = monotonic()
+        rounds.search_all_sets(current_time + _ALL_SETS * (give_up - current_time))
+    search = partial(solve, seed=seed, turns=turns, solver=solver)
     while turns != 0 and not rounds.enough and monotonic() < give_up:
         if not rounds.search(search, give_up):
             break
@@ -121,7 +124,7 @@ class _Rounds:
         self.choice = max(starts, key=program.scaled_objective)
         self._listing, self._gap, self._answer = listing, gap, answer
         self._prices: Prices | None = None
-        self._sets: dict[Hashable, ShapesOfSize] = {}
+        self._sets: Sets = {}
 
     @property
     def value(self) -> float:
@@ -232,6 +235,28 @@ class _Rounds:
         self._list(sets)
         return bool(sets) and self.value >= (1 - gap) * solution.prices.bound
 
+    def search_all_sets(self, give_up: float) -> None:
+        """Cut and dive, and list the sets that do better at the cuts' prices, in a child process.
+
+        Does nothing if servers are not short of cores or memory: cuts prove little then. Nor if the
+        program is so large that a dive would come too late.
+        """
+        program, columns = self.program, self.program.configurations
+        complete = all(sets.complete for sets in columns.families)
+        is_small = len(program.value) <= _MAX_COLUMNS and columns.segments is None
+        prices = self._prices
+        if prices is None or complete or not (is_small and columns.short_of_more_than_gpus):
+            return
+        for step in steps_in_child(
+            program, self._listing, self._sets, prices.row, self.value, self._gap, give_up
+        ):
+            self._list(step.sets)
+            if step.choice is not None and self.program.feasible(step.choice):
+                self._plan(step.choice)
+            self.bound = min(self.bound, bound_of_items(self.program, step.prices(self.program)))
+            if self.enough:
+                break
+
     def _plan(self, choice: Ints) -> None:
         self.choice = max(self.choice, choice, key=self.program.scaled_objective)
 
@@ -247,11 +272,9 @@ class _Rounds:
         """Add sets of servers to the listed ones, and renumber the plan."""
         if not sets:
             return
-        for key, shapes in _by_key(sets).items():
-            known_shapes = self._sets.get(key)
-            self._sets[key] = shapes if known_shapes is None else union(known_shapes, shapes)
+        self._sets = with_sets(self._sets, sets)
         before, self.program = self.program, self._listing(self._sets)
-        self.choice = _renumber(before, self.program, self.choice)
+        self.choice = _renumber_choice(before, self.program, self.choice)
 
 
 def _could_all_run(program: Program, parts: ColumnGroups) -> bool:
@@ -261,27 +284,11 @@ def _could_all_run(program: Program, parts: ColumnGroups) -> bool:
     return int(minimum[np.unique(parts.job)].sum()) <= int(program.idle.sum())
 
 
-def _renumber(before: Program, after: Program, choice: Ints) -> Ints:
-    """Translate ``choice`` to the columns of a program that lists more sets."""
-    old, new = before.configurations, after.configurations
-    column = new.start[:-1] + choice - old.start[:-1]
-    # After the sets comes only where a job runs now: those columns stay last.
-    ends = new.start[1:] - (old.start[1:] - choice)
-    sets_by_key = {sets.key: sets for sets in new.families}
-    inside = np.zeros(len(choice), dtype=np.bool_)
-    bound = np.zeros(len(choice), dtype=np.bool_)
-    for sets in old.families:
-        counterpart = sets_by_key[sets.key]
-        bound[sets.jobs] = True
-        offset = choice[sets.jobs] - sets.first
-        for row in np.flatnonzero((offset >= 0) & (offset < len(sets.listed_shapes))).tolist():
-            job = sets.jobs[row]
-            column[job] = counterpart.first[row] + counterpart.find(
-                sets.listed_shapes.servers[offset[row]]
-            )
-            inside[job] = True
-    column = np.where(bound & ~inside, ends, column)
-    return np.where(choice < 0, -1, column)
+def _renumber_choice(before: Program, after: Program, choice: Ints) -> Ints:
+    """Translate ``choice`` (jobs,), -1 for none, to a program that lists more sets."""
+    renumbered, placed = choice.copy(), choice >= 0
+    renumbered[placed] = renumber(before.configurations, after.configurations, choice[placed])
+    return renumbered
 
 
 def _answer(
@@ -296,19 +303,6 @@ def _starting_choices(program: Program) -> list[Ints]:
     present = program.configurations.present
     stays = bool((present >= 0).any()) and program.feasible(present)
     return [empty, present] if stays else [empty]
-
-
-def _by_key(pairs: Sequence[tuple[RackFamily, Ints]]) -> dict[Hashable, ShapesOfSize]:
-    """Turn sets of servers into shapes by family, without duplicates."""
-    by_key: dict[Hashable, list[Ints]] = defaultdict(list)
-    counts: dict[Hashable, int] = {}
-    for sets, servers in pairs:
-        by_key[sets.key].append(servers)
-        counts[sets.key] = sets.size // sets.count
-    distinct = {key: np.unique(np.stack(rows), axis=0) for key, rows in by_key.items()}
-    return {
-        key: ShapesOfSize(rows, np.full(rows.shape, counts[key])) for key, rows in distinct.items()
-    }
 
 
 def _with_packing(program: Program, current: Ints, packing: Sequence[PackedSet]) -> Ints:

@@ -57,7 +57,8 @@ _STEPS = (1.0, 0.5, 0.25, 0.1)
 # Relative: a bound this close to the LP's value counts as equal to it.
 _CLOSE = 2e-4
 # For each dive, the relative progress below which a round is the last before it, once the bound is
-# this close (relative) to the LP's; and the share of the time in which cuts are made.
+# this close (relative) to the LP's; and the share of the time for cuts, after which the first dive
+# comes at the latest.
 _PROGRESS, _REACHED_SHARE, _CUT_TIME_SHARE = (5e-4, 1e-4), 2e-3, 0.5
 _MIN_VIOLATION, _POSITIVE = 1e-4, 1e-6
 # Cliques grow from columns with at least this share: steps give many others a tiny one.
@@ -215,7 +216,9 @@ def rounds(
     """
     columns = program.configurations
     if columns.short_of_more_than_gpus:
-        yield from _rounds_by_steps(program, prices, value, gap, give_up, enough)
+        by_steps = PrimalDual(program, prices)
+        for _ in rounds_by_steps(by_steps, value, gap, give_up, enough):
+            yield TightenResult(by_steps.best, by_steps.choice)
         return
     relaxation = _Relaxation(program, prices)
     cut_deadline = monotonic() + _CUT_TIME_SHARE * (give_up - monotonic())
@@ -244,32 +247,36 @@ def rounds(
         yield from dive(np.random.default_rng(number))
 
 
-def _rounds_by_steps(
-    program: Program,
-    prices: Prices,
-    value: float,
-    gap: float,
-    give_up: float,
-    enough: float,
-) -> Iterator[TightenResult]:
-    relaxation, choice = _PrimalDual(program, prices), None
-    before = inf
+def rounds_by_steps(
+    relaxation: PrimalDual, value: float, gap: float, give_up: float, enough: float = inf
+) -> Iterator[None]:
+    """Yield after each round of steps, and after each dive that finds a better choice than those
+    before, the known one worth ``value`` included.
+    """
+    before, has_dived = inf, False
+    first_dive_due = monotonic() + _CUT_TIME_SHARE * (give_up - monotonic())
 
     def met() -> bool:
-        return value >= min(enough, (1 - gap) * relaxation.best.bound)
+        return value >= min(enough, (1 - gap) * relaxation.bound)
 
-    def dive(rng: np.random.Generator | None = None) -> Iterator[TightenResult]:
-        nonlocal choice, value
-        answer = relaxation.dive_by_steps(give_up, rng)
-        if program.scaled_objective(answer) > value:
-            choice, value = answer, program.scaled_objective(answer)
-            yield TightenResult(relaxation.best, choice)
+    def dive(rng: np.random.Generator | None = None) -> bool:
+        nonlocal value, has_dived
+        has_dived = True
+        choice = relaxation.dive_by_steps(give_up, rng)
+        objective = relaxation.program.scaled_objective(choice)
+        if objective <= value:
+            return False
+        relaxation.choice, value = choice, objective
+        return True
 
     for number in range(_ROUNDS_OF_STEPS):
-        yield TightenResult(relaxation.go_on(give_up), choice)
-        if number % _PER_DIVE == _PER_DIVE - 1 and not met():
-            yield from dive()
-            bound = relaxation.best.bound
+        relaxation.go_on(give_up)
+        yield
+        is_due = not has_dived and monotonic() > first_dive_due
+        if (is_due or number % _PER_DIVE == _PER_DIVE - 1) and not met():
+            if dive():
+                yield
+            bound = relaxation.bound
             progress, before = before - bound, bound
             if progress < _SLOW * bound or _MORE * progress < bound - value / (1 - gap):
                 break
@@ -278,7 +285,8 @@ def _rounds_by_steps(
     for number in range(_OTHER_DIVES):
         if met() or monotonic() > give_up:
             break
-        yield from dive(np.random.default_rng(number))
+        if dive(np.random.default_rng(number)):
+            yield
 
 
 @dataclass(slots=True)
@@ -574,7 +582,7 @@ class _Relaxation:
                 group.factor.append(factor)
 
 
-class _PrimalDual(_Relaxation):
+class PrimalDual(_Relaxation):
     """The relaxation with all cuts so far, solved by steps in place of linear programs."""
 
     def __init__(self, program: Program, prices: Prices) -> None:
@@ -583,6 +591,17 @@ class _PrimalDual(_Relaxation):
         # The prices of the last round: of items, and of the rows, cuts and cliques.
         self._last: ItemPrices = prices
         self._row = prices.row
+        self.choice: Ints | None = None
+
+    @property
+    def program(self) -> Program:
+        """The program whose columns ``choice`` (jobs,), the best one of all dives, numbers."""
+        return self._program
+
+    @property
+    def bound(self) -> float:
+        """The bound that has been proven."""
+        return self.best.bound
 
     def go_on(self, give_up: float) -> ItemPrices:
         """Take more steps and return the best prices so far."""
@@ -645,7 +664,7 @@ class _PrimalDual(_Relaxation):
         if not len(numbers) or monotonic() > give_up:
             return choice
         row = self._row[: len(self._rows.limit)]
-        relaxation = _PrimalDual(rest, prices_at(rest, capacity_rows(rest), row))
+        relaxation = PrimalDual(rest, prices_at(rest, capacity_rows(rest), row))
         relaxation._are_kinds_enough = self._are_kinds_enough
         for _ in range(_ROUNDS_OF_REST):
             relaxation.go_on(give_up)

@@ -63,7 +63,7 @@ def test_ten_thousand_gpus_with_many_fragments_are_planned_within_the_gap() -> N
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("seed", "idle"),
-    [(0, 0.8), (1, 0.8), (0, 1.0), (0, 0.5), (1, 0.5), (2, 1.0), (3, 0.8)],
+    [(0, 0.8), (1, 0.8), (0, 1.0), (0, 0.5), (1, 0.5), (2, 0.8), (3, 0.8), (3, 0.5)],
 )
 def test_limits_cores_and_memory_beside_racks_are_planned_within_the_gap(
     seed: int, idle: float

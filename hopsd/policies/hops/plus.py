@@ -108,22 +108,35 @@ class HopsPlus:
         }
         jobs = tuple(weighted_jobs.get(job.id, job) for job in snapshot.jobs)
 
-        def worth(
-            candidates: Candidates, configurations: Configurations, _: RoundInfo, __: PlanSettings
-        ) -> Program:
-            return _program(
-                candidates.jobs,
-                [outlooks[job.id] for job in candidates.jobs],
-                configurations,
-                [weight[job.id] for job in candidates.jobs],
-            )
-
+        worth = _RemainingWorth(outlooks, weight)
         return place(
             replace(snapshot, jobs=jobs), replace(settings, sigma=inf), worth, REACH, slide=True
         )
 
 
 plan = HopsPlus()
+
+
+@dataclass(frozen=True, slots=True)
+class _RemainingWorth:
+    """Values configurations by the jobs' remaining work and ``weight``; can be pickled."""
+
+    outlooks: Mapping[JobId, RemainingWork]
+    weight: Mapping[JobId, float]
+
+    def __call__(
+        self,
+        candidates: Candidates,
+        configurations: Configurations,
+        _round: RoundInfo,
+        _settings: PlanSettings,
+    ) -> Program:
+        return _program(
+            candidates.jobs,
+            [self.outlooks[job.id] for job in candidates.jobs],
+            configurations,
+            [self.weight[job.id] for job in candidates.jobs],
+        )
 
 
 @dataclass(frozen=True, slots=True)

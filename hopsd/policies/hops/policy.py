@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 
@@ -12,8 +12,8 @@ import numpy as np
 from hopsd.core.placement.configurations import Configurations
 from hopsd.core.placement.fill import as_filled
 from hopsd.core.placement.generate import generate
+from hopsd.core.placement.listing import Sets
 from hopsd.core.placement.program import Program, build
-from hopsd.core.placement.shapes import ShapesOfSize
 from hopsd.model.allocation import Allocation
 from hopsd.model.arrays import Floats, Ints
 from hopsd.model.ids import JobId
@@ -68,16 +68,13 @@ def place(
     )
     configurations = generate_configurations()
     clock.lap("configurations")
-    program = worth(plan_candidates, configurations, snapshot.round, settings)
+    listing = _Listing(
+        plan_candidates, generate_configurations, worth, snapshot.round, settings, configurations
+    )
+    program = listing.program()
     clock.lap("model")
     seconds = settings.time_limit_seconds - clock.total()
     if configurations.families:
-
-        def listing(sets: Mapping[Hashable, ShapesOfSize]) -> Program:
-            nonlocal configurations
-            configurations = generate_configurations(sets=sets)
-            return worth(plan_candidates, configurations, snapshot.round, settings)
-
         program, solution = solve_with_racks(
             program,
             listing,
@@ -93,7 +90,30 @@ def place(
         choice = as_filled(program, in_queue_order(program, choice))
     solution = replace(solution, choice=choice)
     clock.lap("solve")
-    return _plan(snapshot, plan_candidates, configurations, program, solution, clock)
+    return _plan(snapshot, plan_candidates, listing.configurations, program, solution, clock)
+
+
+@dataclass(slots=True)
+class _Listing:
+    """Builds programs that also list given sets of servers; child processes get it pickled.
+
+    ``configurations``: those of the program that was built last, with their speeds, which ``worth``
+    may have replaced.
+    """
+
+    candidates: Candidates
+    generate: Callable[..., Configurations]
+    worth: Worth
+    round: RoundInfo
+    settings: PlanSettings
+    configurations: Configurations
+
+    def __call__(self, sets: Sets) -> Program:
+        self.configurations = self.generate(sets=sets)
+        return self.program()
+
+    def program(self) -> Program:
+        return self.worth(self.candidates, self.configurations, self.round, self.settings)
 
 
 def _eq11(

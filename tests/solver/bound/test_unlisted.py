@@ -2,84 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from rack_programs import program_of, random_prices
 
-from bench.racks.instances import demanding_snapshot
 from hopsd.core.placement import rack_sets
-from hopsd.core.placement.generate import NO_MORE, generate
-from hopsd.core.placement.program import Program, build
-from hopsd.core.placement.rack_sets import RackFamily, leaves_of
-from hopsd.core.placement.shapes import ShapesOfSize
-from hopsd.model.arrays import Ints
-from hopsd.model.plan import PlanSettings
-from hopsd.policies.hops.candidates import candidates
-from hopsd.solver.bound.cuts import capacity_rows
-from hopsd.solver.bound.dual_prices import Prices, prices_at
+from hopsd.core.placement.listing import with_sets
+from hopsd.core.placement.rack_sets import leaves_of
 from hopsd.solver.bound.unlisted import (
     better_sets,
     bound_of_all,
     bound_of_items,
     bound_without_prices,
 )
-
-
-def program_of(seed: int, sets: Mapping[Hashable, ShapesOfSize] = NO_MORE) -> Program:
-    """16 servers in leaves of four, two of which have a switch in common."""
-    snapshot = demanding_snapshot(64, 0.8, seed, idle=0.8)
-    nodes = tuple(
-        replace(node, switches=(f"s{index // 8}", f"l{index // 4}"))
-        for index, node in enumerate(snapshot.nodes)
-    )
-    jobs = tuple(
-        replace(
-            job,
-            rules=replace(
-                job.rules,
-                spread_segments=index % 4 == 1,
-                consolidate_segments=index % 4 == 2,
-            ),
-        )
-        if job.rules.segment
-        else job
-        for index, job in enumerate(snapshot.jobs)
-    )
-    choice = candidates(replace(snapshot, nodes=nodes, jobs=jobs), PlanSettings())
-    columns = generate(
-        choice.jobs,
-        choice.available,
-        choice.sensitivity,
-        sigma=1.4,
-        keep_present=False,
-        remaining_limits=choice.remaining_limits,
-        sets=sets,
-    )
-    priorities = [choice.priority[job.id] for job in choice.jobs]
-    return build(columns, priorities, 1.0, np.ones(len(choice.jobs)))
-
-
-def random_prices(program: Program, seed: int) -> Prices:
-    """Return random prices of about the worth of GPUs to the jobs."""
-    rng, rows = np.random.default_rng(seed), capacity_rows(program)
-    worth = float(program.weight.sum()) / program.idle.sum()
-    return prices_at(program, rows, rng.uniform(0.0, 0.5 * worth, len(rows.limit)))
-
-
-def as_shapes(pairs: Iterable[tuple[RackFamily, Ints]]) -> dict[Hashable, ShapesOfSize]:
-    rows: dict[Hashable, list[Ints]] = defaultdict(list)
-    counts = {}
-    for sets, servers in pairs:
-        rows[sets.key].append(servers)
-        counts[sets.key] = sets.size // sets.count
-    rows_by_key = {key: np.unique(np.stack(of_key), axis=0) for key, of_key in rows.items()}
-    return {
-        key: ShapesOfSize(rows_of_key, np.full(rows_of_key.shape, counts[key]))
-        for key, rows_of_key in rows_by_key.items()
-    }
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -119,7 +54,7 @@ def test_listing_the_better_sets_leaves_none_better(
     monkeypatch.setattr(rack_sets, "MAX_SETS", 0)
     program = program_of(seed)
     prices = random_prices(program, seed)
-    sets = as_shapes(better_sets(program, prices, rng, 3))
+    sets = with_sets({}, list(better_sets(program, prices, rng, 3)))
     more = program_of(seed, sets)
     assert not list(better_sets(more, random_prices(more, seed), rng, 3))
     assert bound_of_items(more, random_prices(more, seed)) == pytest.approx(

@@ -16,14 +16,14 @@ from hopsd.solver import tighten
 from hopsd.solver.bound.column_groups import column_groups
 from hopsd.solver.bound.dual_prices import find_prices
 from hopsd.solver.search.greedy import greedy_by_weight
-from hopsd.solver.tighten import _PrimalDual, find_cuts
+from hopsd.solver.tighten import PrimalDual, find_cuts
 
 
 def dive_once(
     program: Program, give_up: float = inf, rng: np.random.Generator | None = None
 ) -> Ints:
     floor = program.scaled_objective(greedy_by_weight(program))
-    relaxation = _PrimalDual(program, find_prices(program, column_groups(program), floor, inf))
+    relaxation = PrimalDual(program, find_prices(program, column_groups(program), floor, inf))
     relaxation.go_on(inf)
     return relaxation.dive_by_steps(give_up, rng)
 
@@ -77,7 +77,7 @@ def test_cuts_in_what_a_dive_leaves_make_plans_better(
     case, noise, demands = bench.Case.IDLE, bench.Noise.PAIR, bench.Demands.SITE
     program = drop_oversized(program_of(bench.snapshot(128, case, noise, seed, demands=demands)))[0]
     floor = program.scaled_objective(greedy_by_weight(program))
-    relaxation = _PrimalDual(program, find_prices(program, column_groups(program), floor, inf))
+    relaxation = PrimalDual(program, find_prices(program, column_groups(program), floor, inf))
     for _ in range(2):
         relaxation.go_on(inf)
         relaxation.cut(inf)
