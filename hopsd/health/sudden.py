@@ -182,7 +182,7 @@ class RunSeries:
     def _within(self, time: float) -> float:
         """Clip ``time`` to the span of the reports, with a margin."""
         low = self._begin - PAST_SECONDS
-        return float(np.clip(time, low, low + self._span - 1.0))
+        return min(max(time, low), low + self._span - 1.0)
 
     def _changes(
         self,
