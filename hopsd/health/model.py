@@ -362,12 +362,12 @@ def common_course(
     means = group_means(residuals[row], weights, pair, pairs)
     run_part = group_means(run_variance[units.kind[unit]] / share, weights, pair, pairs)
     variance = 1.0 / np.bincount(pair, weights, pairs) + run_part
-    period_of = np.zeros(pairs, np.int64)
-    period_of[pair] = period[unit]
-    usual, error2 = _robust_means(means, variance, period_of, count)
+    pair_periods = np.zeros(pairs, np.int64)
+    pair_periods[pair] = period[unit]
+    usual, error2 = _robust_means(means, variance, pair_periods, count)
     # The effective number of nodes: a single node that dominates the mean shows no common course.
-    squares = np.maximum(np.bincount(period_of, variance**-2.0, count), 1e-300)
-    nodes = np.bincount(period_of, 1.0 / variance, count) ** 2 / squares
+    squares = np.maximum(np.bincount(pair_periods, variance**-2.0, count), 1e-300)
+    nodes = np.bincount(pair_periods, 1.0 / variance, count) ** 2 / squares
     first = np.zeros(count, np.int64)
     first[period[compared_units]] = compared_units
     group_of, group_count = groups[first], int(groups.max()) + 1

@@ -15,7 +15,7 @@ CLIP, FIRM_CLIP = 2.5, 1.0
 """Standard deviations at which values are clipped; FIRM_CLIP is for data with many outliers."""
 
 MAX_STEPS, PRECISION = 60, 1e-12
-"""The most steps of Newton's method, most of which take 3 to 7, and the relative error to reach."""
+"""The most steps of Newton's method, which mostly takes 3 to 7, and its relative precision."""
 
 _CLIPPED_MEAN = {CLIP: 0.9625, FIRM_CLIP: 0.5160}
 """Mean of min(z², clip²) for a standard normal z."""
@@ -37,9 +37,9 @@ def group(*keys: NDArray[np.generic]) -> Ints:
 def distinct_counts(values: NDArray[np.generic], groups: Ints, count: int) -> Ints:
     """Count the different ``values`` (n,) that each of ``groups`` (n,) has (count,)."""
     pair = group(groups, values)
-    of_pair = np.zeros(int(pair.max(initial=-1)) + 1, np.int64)
-    of_pair[pair] = groups
-    return np.bincount(of_pair, minlength=count)
+    pair_groups = np.zeros(int(pair.max(initial=-1)) + 1, np.int64)
+    pair_groups[pair] = groups
+    return np.bincount(pair_groups, minlength=count)
 
 
 def group_medians(values: Floats, groups: Ints, count: int) -> Floats:

@@ -307,8 +307,8 @@ def _slowness_lookup(
 
 
 def _type_of(units: Units, types: Ints) -> Ints:
-    of_target = np.array([types[nodes[0]] for nodes in units.targets], np.int64)
-    return of_target[units.target]
+    target_types = np.array([types[nodes[0]] for nodes in units.targets], np.int64)
+    return target_types[units.target]
 
 
 def _epoch_of(units: Units, rows: Rows, begins: list[list[float | None]], first: Ints) -> Ints:
