@@ -45,14 +45,15 @@ MARGIN = 0.003
 FALSE_ALARMS = 1e-3
 """The most false alarms per server and day, however often somebody looks."""
 
-CHANCE, CHANCE_OF_RUN = FALSE_ALARMS / 2.0 / 15.0, FALSE_ALARMS / 2.0 / 5.0
+CHANCE, CHANCE_OF_RUN = FALSE_ALARMS / 30.0, FALSE_ALARMS / 10.0
 """Probability that a look names a healthy node, and that it does so by the node's newest run alone.
-Each spends half of FALSE_ALARMS: judged every ten minutes, a day is worth about 15 independent
-looks by several runs, and on young simulated sites 5 by a single run
-(`python -m bench.health.chances`). Nor do real runs suggest more. On replayed public logs, 2.5e-4
-for a single run would name 25 instead of 18 healthy nodes in 160 server-days, and at 240 looks at
-nodes that lose 5 % one more. Differences between healthy nodes count like measurement errors;
-variances are estimated, so that deviations are Student's t.
+On simulated sites judged every ten minutes, a day is worth some ten independent looks by several
+runs, and on young sites as many by a single run (`python -m bench.health.chances`). Most of them
+name no node, since a verdict asks for more: in 750 server-days levels of 1e-4 would have named
+none, 2e-4 one and 1e-3 three. Real runs have heavier tails, and do not suggest higher levels: on
+replayed public logs, 2e-4 for a single run would name 25 instead of 18 healthy nodes in 160
+server-days, and 2.5e-4 one more in 240 looks at nodes that lose 5 %. Differences between healthy
+nodes count like measurement errors; variances are estimated, so that deviations are Student's t.
 """
 
 INTERVAL = 1.45
