@@ -50,7 +50,7 @@ CHANCE, CHANCE_OF_RUN = FALSE_ALARMS / 30.0, FALSE_ALARMS / 10.0
 On simulated sites judged every ten minutes, a day is worth some ten independent looks by several
 runs, and on young sites as many by a single run (`python -m bench.health.chances`). Most of them
 name no node, since a verdict asks for more: in 750 server-days levels of 1e-4 would have named
-none, 2e-4 one and 1e-3 three. Real runs have heavier tails, and do not suggest higher levels: on
+none, 2e-4 one and 1e-3 four. Real runs have heavier tails, and do not suggest higher levels: on
 replayed public logs, 2e-4 for a single run would name 25 instead of 18 healthy nodes in 160
 server-days, and 2.5e-4 one more in 240 looks at nodes that lose 5 %. Differences between healthy
 nodes count like measurement errors; variances are estimated, so that deviations are Student's t.
