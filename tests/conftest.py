@@ -6,6 +6,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+# The matrices are small. OpenBLAS's threads then only wait for each other, which takes more
+# processor time than all the rest of health's tests. It reads this when numpy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 pytest_plugins = ["fixtures_postgres", "fixtures_cluster", "fixtures_accounting"]
 
 # The time that a busy machine takes for an example says nothing about the code under test.

@@ -39,14 +39,17 @@ def probabilities(records: HealthRecords) -> dict[int, tuple[float, bool]]:
     }
 
 
-def count_begins(settings: SiteSettings, seed: int, every: float) -> Counter[tuple[float, bool]]:
+def count_begins(
+    settings: SiteSettings, seed: int, every: float, first: float = FIRST
+) -> Counter[tuple[float, bool]]:
     """Count how often servers' probabilities fall below each of LEVELS, by level and by whether
-    a single run is all that is known of the server.
+    a single run is all that is known of the server. The site is judged from ``first`` on, every
+    ``every`` seconds.
     """
     stored = Stored(simulate(settings, seed))
     begins: Counter[tuple[float, bool]] = Counter()
     last: dict[int, float] = {}
-    for now in np.arange(FIRST, settings.days * DAY, every).tolist():
+    for now in np.arange(first, settings.days * DAY, every).tolist():
         judged = probabilities(stored.at(now))
         for node, (probability, single) in judged.items():
             for level in LEVELS:
@@ -60,20 +63,23 @@ def main() -> None:
     began = time.process_time()
     rows = []
     for noise in (0.005, 0.02):
-        settings = SiteSettings(nodes=options.servers, days=FIRST / DAY + options.days, noise=noise)
+        days = options.first / DAY + options.days
+        settings = SiteSettings(options.servers, days=days, noise=noise, tails=options.tails)
         begins: Counter[tuple[float, bool]] = Counter()
-        for seed in range(options.sites):
-            begins += count_begins(settings, seed, options.every)
+        for seed in range(options.seed, options.seed + options.sites):
+            begins += count_begins(settings, seed, options.every, options.first)
         server_days = options.sites * options.servers * options.days
         for level in LEVELS:
             counts = [begins[level, single] for single in (False, True)]
             chances = " | ".join(f"{count / server_days / level:.1f}" for count in counts)
             rows.append(f"| {noise:.1%} | {level:.1%} | {counts[0]} | {counts[1]} | {chances} |")
+    runs = "normally" if options.tails == np.inf else f"as Student's t({options.tails:g})"
     text = "\n".join(
         [
             (
                 f"{options.sites} sites of {options.servers} healthy servers for each noise, judged"
-                f" every {options.every / 60:g} minutes for {options.days:g} days."
+                f" every {options.every / 60:g} minutes for {options.days:g} days, first at the age"
+                f" of {options.first / 3600:g} hours; runs differ {runs}, by {settings.run:.1%}."
             ),
             "",
             (
@@ -96,6 +102,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--servers", type=int, default=60, help="of each site")
     parser.add_argument("--days", type=float, default=1.0, help="for how long they are watched")
     parser.add_argument("--every", type=float, default=3600.0, help="seconds between looks")
+    parser.add_argument("--first", type=float, default=FIRST, help="seconds before the first look")
+    parser.add_argument("--tails", type=float, default=np.inf, help="degrees of freedom of runs")
+    parser.add_argument("--seed", type=int, default=0, help="of the first site")
     return parser.parse_args()
 
 

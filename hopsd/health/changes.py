@@ -63,17 +63,17 @@ def _within_runs(residuals: Floats, variances: Floats, runs: Ints) -> tuple[Floa
     Only runs on both sides of the split count, each compared with itself.
     """
     weights = 1.0 / variances
-    of_run = np.bincount(runs, weights)[runs]
-    mean_of_run = (np.bincount(runs, weights * residuals) / np.bincount(runs, weights))[runs]
+    run_weight = np.bincount(runs, weights)[runs]
+    run_mean = (np.bincount(runs, weights * residuals) / np.bincount(runs, weights))[runs]
     order = np.argsort(runs, kind="stable")
     running_sum = np.empty_like(weights)
     running_sum[order] = np.cumsum(weights[order])
     starts = np.cumsum(np.bincount(runs, weights)) - np.bincount(runs, weights)
     upto = running_sum - starts[runs]
     before = upto - weights
-    gain = (upto * (of_run - upto) - before * (of_run - before)) / of_run
+    gain = (upto * (run_weight - upto) - before * (run_weight - before)) / run_weight
     precision = np.maximum(np.cumsum(gain)[:-1], 1e-9)
-    total = np.cumsum(weights * (mean_of_run - residuals))[:-1]
+    total = np.cumsum(weights * (run_mean - residuals))[:-1]
     clear = precision > 1e-6 * weights.max()
     deviations = np.where(clear, np.abs(total) / np.sqrt(precision), 0.0)
     return deviations, np.where(clear, total / precision, 0.0)
@@ -95,7 +95,7 @@ def _prefix(
     preceding_sums = np.empty_like(weights)
     preceding_sums[order] = running_sum - weights[order] - base
     squares = np.cumsum(run_variance * (2.0 * preceding_sums * weights + weights**2))
-    of_run = np.bincount(runs, weights)[runs]
+    run_weight = np.bincount(runs, weights)[runs]
     noise = np.cumsum(weights**2 * variances)
-    common = np.cumsum(run_variance * weights * of_run) - squares
+    common = np.cumsum(run_variance * weights * run_weight) - squares
     return mean, (noise + squares) / total**2, common

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.lapack import dpotrf, dpotri
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array
 from scipy.special import stdtr
 
 from hopsd.health.measurements import ALONE, KINDS, MIN_RATIO, Units
@@ -362,12 +362,12 @@ def common_course(
     means = group_means(residuals[row], weights, pair, pairs)
     run_part = group_means(run_variance[units.kind[unit]] / share, weights, pair, pairs)
     variance = 1.0 / np.bincount(pair, weights, pairs) + run_part
-    period_of = np.zeros(pairs, np.int64)
-    period_of[pair] = period[unit]
-    usual, error2 = _robust_means(means, variance, period_of, count)
+    pair_periods = np.zeros(pairs, np.int64)
+    pair_periods[pair] = period[unit]
+    usual, error2 = _robust_means(means, variance, pair_periods, count)
     # The effective number of nodes: a single node that dominates the mean shows no common course.
-    squares = np.maximum(np.bincount(period_of, variance**-2.0, count), 1e-300)
-    nodes = np.bincount(period_of, 1.0 / variance, count) ** 2 / squares
+    squares = np.maximum(np.bincount(pair_periods, variance**-2.0, count), 1e-300)
+    nodes = np.bincount(pair_periods, 1.0 / variance, count) ** 2 / squares
     first = np.zeros(count, np.int64)
     first[period[compared_units]] = compared_units
     group_of, group_count = groups[first], int(groups.max()) + 1
@@ -574,21 +574,26 @@ def _solve(
 
     By weighted least squares; cells, which have no prior, are eliminated.
     """
-    cell, value, count = summaries.cell, summaries.value, len(summaries)
+    cell, value, split = summaries.cell, summaries.value, summaries.effect >= 0
     total = np.maximum(np.bincount(cell, weight, cells), 1e-300)
-    member = csr_array((weight, (cell, np.arange(count))), shape=(cells, count))
-    cell_design = (member @ design).tocsr()
-    weighted_design = diags_array(weight) @ design
-    normal = np.diag(assumed_precision) + (design.T @ weighted_design).toarray()
-    normal -= (cell_design.T @ (diags_array(1.0 / total) @ cell_design)).toarray()
     mean = np.bincount(cell, weight * value, cells) / total
+    row, column = design.nonzero()
+    shares = (weight / np.sqrt(total)[cell])[row]
+    in_cells = csr_array((shares, (cell[row], column)), shape=(cells, design.shape[1]))
+    # The design's entries are one: its products with itself are sums of weights.
+    normal = np.diag(assumed_precision + design.T @ weight) - (in_cells.T @ in_cells).toarray()
+    effect = summaries.epochs + summaries.effect[split]
+    np.add.at(normal, (effect, summaries.epoch[split]), weight[split])
     covariance = _inverse(normal)
-    solution = covariance @ (weighted_design.T @ (value - mean[cell]))
-    return solution, covariance, mean - (cell_design @ solution) / total
+    solution = covariance @ (design.T @ (weight * (value - mean[cell])))
+    level = mean - np.bincount(cell, weight * (design @ solution), cells) / total
+    return solution, covariance, level
 
 
 def _inverse(matrix: Floats) -> Floats:
-    """Invert a positive definite ``matrix`` (n, n) in a third of the operations for any matrix."""
+    """Invert a positive definite ``matrix`` (n, n), whose upper half is not read, in a third of the
+    operations for any matrix.
+    """
     half: Floats = dpotri(dpotrf(matrix, lower=1)[0], lower=1)[0]
     return np.tril(half) + np.tril(half, -1).T
 

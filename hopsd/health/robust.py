@@ -14,6 +14,9 @@ Ints: TypeAlias = NDArray[np.int64]
 CLIP, FIRM_CLIP = 2.5, 1.0
 """Standard deviations at which values are clipped; FIRM_CLIP is for data with many outliers."""
 
+MAX_STEPS, PRECISION = 60, 1e-12
+"""The most steps of Newton's method, which mostly takes 3 to 7, and its relative precision."""
+
 _CLIPPED_MEAN = {CLIP: 0.9625, FIRM_CLIP: 0.5160}
 """Mean of min(z², clip²) for a standard normal z."""
 
@@ -34,9 +37,9 @@ def group(*keys: NDArray[np.generic]) -> Ints:
 def distinct_counts(values: NDArray[np.generic], groups: Ints, count: int) -> Ints:
     """Count the different ``values`` (n,) that each of ``groups`` (n,) has (count,)."""
     pair = group(groups, values)
-    of_pair = np.zeros(int(pair.max(initial=-1)) + 1, np.int64)
-    of_pair[pair] = groups
-    return np.bincount(of_pair, minlength=count)
+    pair_groups = np.zeros(int(pair.max(initial=-1)) + 1, np.int64)
+    pair_groups[pair] = groups
+    return np.bincount(pair_groups, minlength=count)
 
 
 def group_medians(values: Floats, groups: Ints, count: int) -> Floats:
@@ -81,29 +84,45 @@ def extra_variances(
 ) -> Floats:
     """:func:`extra_variance` of each of ``groups``, numbers below ``len(freedom)``; (groups,).
 
-    Bisects for all groups at once.
+    By Newton's method for all groups at once, within bounds that each step narrows. One over the
+    mean of the squares is nearly linear in the extra variance.
     """
     count = len(freedom)
     size = np.maximum(np.bincount(groups, minlength=count), 1)
     target = _CLIPPED_MEAN[clip] * np.minimum(1.0, freedom / size)
     squares, most = residuals**2, clip**2
 
-    def exceeds(extra: Floats) -> NDArray[np.bool_]:
-        """Whether the squares still exceed their expectation with the variance ``extra``."""
-        limited = np.minimum(squares / (variances + extra[groups]), most)
-        return np.asarray(np.bincount(groups, limited, count) / size > target)
+    def mean(values: Floats) -> Floats:
+        total: Floats = np.bincount(groups, values, count) / size
+        return total
 
-    varies = (freedom > 0.0) & exceeds(np.full(count, 1e-18))
+    least = np.minimum(squares / (variances + 1e-18), most)
+    varies = (freedom > 0.0) & (mean(least) > target)
     if not varies.any():
         return np.zeros(count)
+    target = np.where(varies, target, np.inf)
+    # Without its variances, and not clipped, a group would need this much.
+    low, high = np.zeros(count), np.where(varies, mean(squares) / target, 1.0)
     largest = np.zeros(count)
     np.maximum.at(largest, groups, squares)
-    low, high = np.zeros(count), np.where(varies, largest * 100.0, 1.0)
-    for _ in range(60):
-        middle = (low + high) / 2.0
-        more = exceeds(middle)
-        low, high = np.where(more, middle, low), np.where(more, high, middle)
-    return np.where(varies, high, 0.0)
+    extra = high = np.where(varies, np.minimum(high, 100.0 * largest), 1.0)
+    for _ in range(MAX_STEPS):
+        total = variances + extra[groups]
+        ratios = squares / total
+        value, within = mean(np.minimum(ratios, most)), ratios < most
+        slope = mean(np.where(within, ratios / total, 0.0))
+        more = value > target
+        low, high = np.where(more, extra, low), np.where(more, high, extra)
+        change = value * (value / target - 1.0)
+        step = np.divide(change, slope, out=np.full(count, np.inf), where=slope > 0.0)
+        remaining = varies & (np.abs(step) > PRECISION * extra)
+        if not remaining.any():
+            break
+        following = extra + step
+        is_inside = (following > low) & (following < high)
+        following = np.where(is_inside, following, (low + high) / 2.0)
+        extra = np.where(remaining, following, extra)
+    return np.where(varies, extra, 0.0)
 
 
 def moderate(variances: Floats, freedom: Floats) -> tuple[Floats, Floats]:

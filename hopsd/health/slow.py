@@ -47,11 +47,13 @@ FALSE_ALARMS = 1e-3
 
 CHANCE, CHANCE_OF_RUN = FALSE_ALARMS / 30.0, FALSE_ALARMS / 10.0
 """Probability that a look names a healthy node, and that it does so by the node's newest run alone.
-They would spend FALSE_ALARMS in 30 or 10 independent looks a day. On simulated sites, judged every
-hour, a day is worth three looks by several runs, and none of a single run was seen to count
-(`python -m bench.health.chances`). The rest is for what such sites do not show: on replayed public
-logs, two were named in 20 server-days. Differences between healthy nodes count like measurement
-errors; variances are estimated, so that deviations are Student's t.
+On simulated sites judged every ten minutes, a day is worth some ten independent looks by several
+runs, and on young sites as many by a single run (`python -m bench.health.chances`). Most of them
+name no node, since a verdict asks for more: in 750 server-days levels of 1e-4 would have named
+none, 2e-4 one and 1e-3 four. Real runs have heavier tails, and do not suggest higher levels: on
+replayed public logs, 2e-4 for a single run would name 25 instead of 18 healthy nodes in 160
+server-days, and 2.5e-4 one more in 240 looks at nodes that lose 5 %. Differences between healthy
+nodes count like measurement errors; variances are estimated, so that deviations are Student's t.
 """
 
 INTERVAL = 1.45
@@ -307,8 +309,8 @@ def _slowness_lookup(
 
 
 def _type_of(units: Units, types: Ints) -> Ints:
-    of_target = np.array([types[nodes[0]] for nodes in units.targets], np.int64)
-    return of_target[units.target]
+    target_types = np.array([types[nodes[0]] for nodes in units.targets], np.int64)
+    return target_types[units.target]
 
 
 def _epoch_of(units: Units, rows: Rows, begins: list[list[float | None]], first: Ints) -> Ints:

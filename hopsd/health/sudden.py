@@ -44,7 +44,9 @@ MIN_NODES = 3
 
 ALARM = 5.0
 """Standard errors at which a change counts. In windows of ten minutes to eighty a server has some
-550 independent chances a day; a normal variable exceeds this once in 6,000 days."""
+550 independent chances a day; a normal variable exceeds this once in 6,000 days. In 750 simulated
+server-days 4 was exceeded once. On replayed public logs 4.5 names 10 instead of 8 healthy nodes in
+160 server-days, and none of 40 slow ones sooner."""
 
 MIN_CHANGE = 0.02
 """Smaller changes take hours to judge: the time of day has as large an effect."""
@@ -182,7 +184,7 @@ class RunSeries:
     def _within(self, time: float) -> float:
         """Clip ``time`` to the span of the reports, with a margin."""
         low = self._begin - PAST_SECONDS
-        return float(np.clip(time, low, low + self._span - 1.0))
+        return min(max(time, low), low + self._span - 1.0)
 
     def _changes(
         self,

@@ -121,13 +121,13 @@ def find_swings(units: Units, values: Floats, factor: Floats) -> Swings:
     clear_changes: list[tuple[Floats, Floats, Floats, Ints]] = []
     for window in WINDOWS:
         pair, change, variance, noise, time = _changes(units, values, series, window)
-        of_cell = cells[head[pair]]
+        pair_cells = cells[head[pair]]
         if len(change) < MIN_PAIRS:
             continue
         larger_variance = variance + 2.0 * MIN_WANDER**2
-        excess = _excess(change / np.sqrt(larger_variance), of_cell, units.cells + 1)
+        excess = _excess(change / np.sqrt(larger_variance), pair_cells, units.cells + 1)
         ratio = group_means(
-            larger_variance / variance, np.ones(len(pair)), of_cell, units.cells + 1
+            larger_variance / variance, np.ones(len(pair)), pair_cells, units.cells + 1
         )
         larger = np.maximum(larger, 1.0 + excess * ratio)
         # A program's own changes do not count as noise, or they would hide each other.
@@ -199,11 +199,13 @@ def _changes(
     weight = 1.0 / units.variance
     mean = group_means(values, weight, number, count)
     variance = 1.0 / np.bincount(number, weight, count)
-    time, series_of = np.zeros(count), np.zeros(count, np.int64)
-    time[number], series_of[number] = window, series
-    next_to = np.flatnonzero((series_of[1:] == series_of[:-1]) & (time[1:] == time[:-1] + 1))
+    time, window_series = np.zeros(count), np.zeros(count, np.int64)
+    time[number], window_series[number] = window, series
+    next_to = np.flatnonzero(
+        (window_series[1:] == window_series[:-1]) & (time[1:] == time[:-1] + 1)
+    )
     change: Floats = mean[next_to + 1] - mean[next_to]
     noise = np.bincount(number, weight**2 * (units.variance - units.wander), count) * variance**2
     begin: Floats = width * time[next_to + 1]
     variance, noise = variance[next_to] + variance[next_to + 1], noise[next_to] + noise[next_to + 1]
-    return series_of[next_to], change, variance, noise, begin
+    return window_series[next_to], change, variance, noise, begin

@@ -34,6 +34,23 @@ def test_with_the_extra_variance_clipped_residuals_are_as_large_as_normal_ones(
     assert np.sqrt(found) == pytest.approx(extra, abs=0.005, rel=0.05)
 
 
+@pytest.mark.parametrize("clip", [CLIP, FIRM_CLIP])
+def test_the_extra_variance_of_values_with_outliers_is_exact(clip: float) -> None:
+    random = np.random.default_rng(4)
+    groups, scale = np.repeat(np.arange(200), 8), 10.0 ** random.uniform(-8.0, 0.0, 1600)
+    variances = random.uniform(0.0, 1.0, 1600) * scale
+    residuals = random.standard_t(1.5, 1600) * np.sqrt(scale)
+    found = extra_variances(residuals, variances, groups, np.full(200, 7.0, np.float64), clip)
+    means = np.array(
+        [
+            clipped_mean(residuals[groups == g], variances[groups == g] + found[g], clip)
+            for g in np.flatnonzero(found)
+        ]
+    )
+    assert len(means) > 50
+    assert means == pytest.approx(np.full(len(means), means[0]), rel=1e-9)
+
+
 def test_many_groups_at_once_give_the_same_as_each_alone() -> None:
     random = np.random.default_rng(5)
     groups = random.integers(0, 50, 600)
