@@ -22,6 +22,7 @@ from hops_profiler.timing.passes import (
     Call,
     Calls,
     checksum,
+    is_of_leaves,
     number_of,
     rows_of_layers,
     tensors_in,
@@ -397,11 +398,12 @@ class Inputs:
                     rows = int(layer_input.shape[1]) if layer_input.dim() == 3 else rows
                 source = _address(tensors[0]) if tensors else 0
                 self._call = Call(id(key), rows, _second_axes(values), source)
+                inner = [tensor for tensor in tensors if tensor.grad_fn is not None]
+                self._call.depends = not all(map(is_of_leaves, inner))
                 self._call.passes_back = any(
                     _is_parameter(tensor) and not isinstance(tensor, torch.nn.Parameter)
                     for tensor in tensors
-                )
-                self._call.depends = _within_graph(tensors)
+                ) or (bool(inner) and not self._call.depends)
                 self._call.is_index = bool(tensors) and not tensors[0].is_floating_point()
                 self._call.is_text = self._call.is_index and self._sequence is None
                 self._call.is_words = _is_words(module, tensors)

@@ -30,6 +30,9 @@ MAX_PARTS = 1024
 MAX_TERMS = 64
 """Maximum number of nodes of a loss that are visited to read the shapes of its terms."""
 
+JOINTS = ("Stack", "Cat")
+"""Prefixes of the names of nodes that join tensors."""
+
 SELECTIONS = ("Index", "MaskedSelect")
 """Prefixes of the names of nodes that select rows."""
 
@@ -168,11 +171,12 @@ class Batch:
         is_stage: bool = False,
         graphless: Sequence[int] = (),
         others: Sequence[int] = (),
+        loss_rows: int = 0,
     ) -> None:
         self.rows = self.outputs = self.samples = self.own_rows = 0
         self.unclear, self.is_stage, self.graphless = adds_terms, is_stage, graphless
         self.unused_rows = 0
-        self.loss_rows = _first_axis(terms)
+        self.loss_rows = loss_rows
         self.axes: set[int] = set()
         self._features: set[int] = set()
         self._lengths: set[int] = set()
@@ -455,8 +459,10 @@ class Calls:
         if nodes is not None:
             in_graph |= _calls_inside(_edge(roots), set(by_node.values()) - in_graph)
         calls = [*self._without_nodes, *in_graph]
-        terms = dict(_terms(roots))
+        terms = dict(_terms(roots, {call.rows for call in calls}))
         terms = {node: terms[node] for node in terms if not is_of_parameters(node)} or terms
+        if nodes is not None and any(call.passes_back for call in in_graph):
+            terms = self._without_gradients(terms, in_graph)
         adds_terms, parts = False, 0
         if nodes is not None:
             only = len(in_graph) == len(set(by_node.values())) and not graphless
@@ -476,10 +482,33 @@ class Calls:
             parts=parts,
             is_stage=gradients is not None and any(t.numel() > 1 for t in tensors_in(roots, 1)),
             graphless=graphless,
+            loss_rows=rows_of_loss(roots),
             others=[*others, *graphless] if nodes is not None else (),
         )
         batch.unused_rows = sum(others)
         return batch
+
+    def _without_gradients(
+        self, terms: dict[Any, set[tuple[int, ...]]], calls: Collection[Call]
+    ) -> dict[Any, set[tuple[int, ...]]]:
+        """The ``terms`` without those over gradients by a call's input alone (forces on atoms), if
+        others are over its output (energies of molecules): these show the samples.
+        """
+        if not 1 < len(terms) <= MAX_PARTED_TERMS:
+            return terms
+        by_node = {node: call for call in calls for node in call.nodes or ()}
+        direct: set[Call] = set()
+        kept = []
+        for term in terms:
+            nodes = _nodes_below([term], by_node)
+            if nodes is None:
+                return terms
+            direct |= {by_node[node] for node in nodes}
+            kept += [term] if nodes else []
+        others = [term for term in terms if term not in kept]
+        if any(not _calls_inside([term], calls) <= direct for term in others):
+            return terms
+        return {term: terms[term] for term in kept} or terms
 
     def _parts(
         self, calls: Collection[Call], terms: Mapping[Any, set[tuple[int, ...]]], *, only: bool
@@ -582,16 +611,16 @@ def _number(node: Any) -> int | None:
     return None if number is None else int(number())
 
 
-def _terms(roots: Any) -> Iterator[tuple[Any, set[tuple[int, ...]]]]:
+def _terms(roots: Any, rows: Collection[int] = (1,)) -> Iterator[tuple[Any, set[tuple[int, ...]]]]:
     """Nodes of the tensors whose sums or means make up the loss, with the tensors' shapes; empty
-    before PyTorch 2.3.
+    before PyTorch 2.3. Numbers that are joined into a tensor are sums or means of terms, unless
+    they may be of one sample each, as calls have one row or ``rows`` is as many.
     """
     nodes = _edge(roots)
     visits = set(nodes)
     for node in nodes:  # the list grows in the loop
-        sizes = {tuple(output.shape) for output in getattr(node, "_input_metadata", ())}
-        sizes = {size for size in sizes if prod(size) > 1}
-        if sizes:
+        sizes = _sizes(node)
+        if sizes and (1 in rows or not _joins_numbers(node, rows)):
             yield node, sizes
             continue
         for further, _ in node.next_functions:
@@ -600,9 +629,32 @@ def _terms(roots: Any) -> Iterator[tuple[Any, set[tuple[int, ...]]]]:
                 nodes.append(further)
 
 
+def _sizes(node: Any) -> set[tuple[int, ...]]:
+    """Shapes of a node's results with more than one entry."""
+    sizes = {tuple(output.shape) for output in getattr(node, "_input_metadata", ())}
+    return {size for size in sizes if prod(size) > 1}
+
+
+def _joins_numbers(node: Any, rows: Collection[int]) -> bool:
+    """Whether a node's result is a vector of numbers that were joined, and possibly weighted; not
+    if their number is one of ``rows``.
+    """
+    nodes, (length, *others) = [node], max(_sizes(node))
+    if others or length in rows:
+        return False
+    for part in nodes:  # the list grows in the loop
+        inputs = [further for further, _ in part.next_functions if further is not None]
+        if type(part).__name__.startswith(JOINTS):
+            return not any(map(_sizes, inputs))
+        if len(nodes) > DEPTH:
+            break
+        nodes += [further for further in inputs if _sizes(further) == {(length,)}]
+    return False
+
+
 def rows_of_loss(roots: Any) -> int:
     """Length of the first axis of the first term of a loss; 0 if it has none."""
-    return _first_axis(shapes for _, shapes in _terms(roots))
+    return _first_axis(shapes for node, shapes in _terms(roots) if not is_of_parameters(node))
 
 
 def rows_of_layers(roots: Any) -> int:
@@ -641,6 +693,25 @@ def is_of_parameters(node: Any, depth: int = DEPTH) -> bool:
         return False
     inputs = [further for further, _ in node.next_functions]
     return all(is_of_parameters(further, depth - 1) for further in inputs)
+
+
+def is_of_leaves(tensor: torch.Tensor) -> bool:
+    """Whether a tensor was computed from data alone whose gradient is wanted: the coordinates of
+    points that are joined for a model, or rows with an attack. False if a parameter of a module
+    took part, or if the graph is too large.
+    """
+    nodes = _edge(tensor)
+    visits = set(nodes)
+    for node in nodes:  # the list grows in the loop
+        if isinstance(getattr(node, "variable", None), torch.nn.Parameter):
+            return False
+        for further, _ in node.next_functions:
+            if further is not None and further not in visits:
+                if len(visits) >= MAX_SELECTING_NODES:
+                    return False
+                visits.add(further)
+                nodes.append(further)
+    return True
 
 
 def number_of_loss(roots: Any) -> int:

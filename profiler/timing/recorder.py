@@ -331,14 +331,12 @@ class Recorder:
             self._restore_leader(optimizer)
         elif self._leader_is_gone:
             self._leader_is_gone = False
+            if self._other_steps:
+                return self._lead_after_copies(next(iter(self._other_steps)))
         elif optimizer != self._leader and self._leader is not None:
             iterations = self._other_steps[optimizer] = self._other_steps.get(optimizer, 0) + 1
             if iterations < self._steps_to_lead:
-                if optimizer in self._reads.others:
-                    return False
-                reads = self.sample_counter.iterations_that_read
-                steps = self._reads.step(optimizer, reads, self.counts.iterations)
-                return bool(steps) and self._lead_by_reads(optimizer, steps)
+                return self._step_beside_leader(optimizer)
             self._keep_leader()
         if self._passes or "backward" in self._phases.open or not self.counts.passes:
             self._steps_without_backward = 0
@@ -349,10 +347,21 @@ class Recorder:
         self._other_steps.clear()
         return self._end_iteration(now, iterations)
 
+    def _step_beside_leader(self, optimizer: int) -> bool:
+        """Note a step of an optimizer that does not lead. True if it leads from now on, as it steps
+        once for each read.
+        """
+        if optimizer in self._reads.others:
+            return False
+        reads = self.sample_counter.iterations_that_read
+        steps = self._reads.step(optimizer, reads, self.counts.iterations)
+        return bool(steps) and self._lead_by_reads(optimizer, steps)
+
     def retire(self, optimizer: int) -> None:
         """Note that ``optimizer`` is gone: if it led, the next one to step becomes the leader."""
         self._leader_is_gone |= optimizer == self._leader
         self._former_leaders.pop(optimizer, None)
+        self._other_steps.pop(optimizer, None)
         self._reads.forget(optimizer)
 
     def step_elsewhere(self, optimizer: int) -> None:
@@ -514,6 +523,18 @@ class Recorder:
         counts.end(self._time, steps, passes)
         counts.first_step = former.first_step
         self._last_graphless = -MIN_EVALUATION_INTERVAL
+        self._begin_iteration()
+        return True
+
+    def _lead_after_copies(self, optimizer: int) -> bool:
+        """Make ``optimizer`` the leader, which stepped after the former leader and outlived it: it
+        trained a copy of the model for a while, whose result or gradient such a step takes.
+        """
+        former, passes = self.counts, self.counts.passes + self._passes
+        self._forget_iterations()
+        self._leader = optimizer
+        self.counts.end(self._time, 1, passes)
+        self.counts.first_step = former.first_step
         self._begin_iteration()
         return True
 

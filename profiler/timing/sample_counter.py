@@ -82,6 +82,7 @@ class SampleCounter:
         self._loss = LossRows()
         self._input = self._pass_input = 0.0
         self._previous_factor = 0.0
+        self._judges_all = False  # the last inspected iteration gave a model all rows read
         # The leading optimizer's step before this iteration, with the iterations before it; and
         # the samples of an iteration as a multiple of that step's.
         self._leading_step: tuple[int, Step] | None = None
@@ -265,6 +266,8 @@ class SampleCounter:
         """
         stages: dict[frozenset[int], int] = {}
         for batch in self._step_batches:
+            if not (batch.samples or batch.parameters):
+                continue  # over what was computed before, such as embeddings
             key = frozenset(batch.parameters if batch.is_stage else ())
             stages[key] = stages.get(key, 0) + batch.samples
         are_apart = len(frozenset().union(*stages)) == sum(map(len, stages))
@@ -470,6 +473,9 @@ class SampleCounter:
             is_part = is_part and self._rows + self._unused_rows < read
             # A pass over a whole batch is not over a slice; other passes use the other batches.
             is_part = is_part and given_rows < passes * self._smallest / self.share
+            # If each iteration first gives a model all rows, it chooses those to train on.
+            judged, self._judges_all = self._judges_all, read in self._graphless_rows
+            is_part = is_part and not (judged and self._judges_all)
             independent = self._rows == self._outputs == given_rows
             has_axis = not self._read_axes or given_rows // passes in self._read_axes
             ready_made = read == self.fetches and independent and given_rows % read == 0

@@ -1676,6 +1676,112 @@ def steps_of_games_in_arrays():
         train(torch.cat(values).pow(2).mean(), optimizer)
 
 
+def coordinates_of_points():
+    """Gradients by each coordinate are wanted, so the coordinates are joined for the model."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        place, time = (torch.rand(4 * BATCH, 1, requires_grad=True) for _ in range(2))
+        value = model(torch.cat([place, time], 1))
+        (slope,) = torch.autograd.grad(value.sum(), place, create_graph=True)
+        border = model(torch.rand(BATCH, 2))
+        train((slope + value).pow(2).mean() + border.pow(2).mean(), optimizer)
+
+
+def molecules_of_several_sizes():
+    """As `molecules_and_their_atoms`, but each molecule has another number of atoms."""
+    model = Molecules()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    numbers = torch.arange(BATCH).repeat_interleave(torch.arange(BATCH) + 2)
+    for _ in range(STEPS):
+        atoms = torch.randn(len(numbers), 3, requires_grad=True)
+        energies = model(atoms, numbers)
+        (forces,) = torch.autograd.grad(energies.sum(), atoms, create_graph=True)
+        train(energies.pow(2).mean() + forces.pow(2).mean(), optimizer)
+
+
+class Molecules(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 1)
+
+    def forward(self, atoms, numbers):
+        return torch.zeros(BATCH).index_add(0, numbers, self.layer(atoms).tanh().squeeze(1))
+
+
+def joined_losses():
+    """The means of two terms are joined, and weighted."""
+    model, optimizer = model_and_optimizer()
+    weights = torch.tensor([0.2, 0.8])
+    for _ in range(STEPS):
+        out = model(torch.randn(BATCH, 6))
+        train((torch.stack([out.pow(2).mean(), out.abs().mean()]) * weights).sum(), optimizer)
+
+
+def joined_losses_of_others():
+    """As `joined_losses`, but of different rows: two data sets, or two views."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        losses = [model(torch.randn(BATCH, 6)).pow(2).mean() for _ in range(2)]
+        train(torch.stack(losses).mean(), optimizer)
+
+
+def joined_losses_of_rows():
+    """The loss of each row is a number of its own."""
+    model = torch.nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        out = model(torch.randn(BATCH, 6))
+        train(torch.stack([row.pow(2).mean() for row in out]).mean(), optimizer)
+
+
+def gradients_of_copies():
+    """A step takes the gradients of two copies, each after three steps of its own optimizer."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        totals = [torch.zeros_like(parameter) for parameter in model.parameters()]
+        for _ in range(2):
+            inner = copy.deepcopy(model)
+            inner_optimizer = torch.optim.SGD(inner.parameters(), lr=0.01)
+            for _ in range(3):
+                train(inner(torch.randn(BATCH, 6)).pow(2).mean(), inner_optimizer)
+            inner(torch.randn(BATCH, 6)).pow(2).mean().backward()
+            for total, parameter in zip(totals, inner.parameters()):  # noqa: B905
+                total.add_(parameter.grad)
+        for parameter, total in zip(model.parameters(), totals):  # noqa: B905
+            parameter.grad = total
+        optimizer.step()
+
+
+def embeddings_in_parts():
+    """The loss compares all rows of two models; each part then goes forward and backward again."""
+    models = torch.nn.Linear(6, 4), torch.nn.Linear(5, 4)
+    optimizer = torch.optim.SGD([p for model in models for p in model.parameters()], lr=0.01)
+    for _ in range(STEPS):
+        pairs = torch.randn(BATCH, 6), torch.randn(BATCH, 5)
+        with torch.no_grad():
+            kept = [model(rows) for model, rows in zip(models, pairs)]  # noqa: B905
+        for embeddings in kept:
+            embeddings.requires_grad_()
+        loss = (kept[0] @ kept[1].T).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        for model, rows, embeddings in zip(models, pairs, kept):  # noqa: B905
+            for part, gradient in zip(rows.chunk(4), embeddings.grad.chunk(4)):  # noqa: B905
+                model(part).backward(gradient)
+        optimizer.step()
+        show(loss)
+
+
+def chosen_rows():
+    """Each step trains on the worse half of what is read."""
+    model, optimizer = model_and_optimizer()
+    for batch in DataLoader(torch.randn(BATCH * STEPS, 6), batch_size=BATCH):
+        with torch.no_grad():
+            chosen = model(batch).pow(2).squeeze(1).topk(BATCH // 2)[1]
+        train(model(batch[chosen]).pow(2).mean(), optimizer)
+
+
 for name in sys.argv[1:]:
     sys.stdout.flush()
     child = os.fork()

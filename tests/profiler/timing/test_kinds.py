@@ -37,6 +37,7 @@ BY_MODEL = [
         "time_before_rows",
         "gradients_of_an_energy",
     ),
+    *("molecules_and_their_atoms", "joined_losses", "joined_losses_of_rows", "embeddings_in_parts"),
     *("draws_for_each_row", "drawn_actions", "parts_of_a_batch", "checkpoint_at_the_top"),
     *("attention_over_the_first_axis", "convolution_over_the_first_axis", "experts"),
 ]
@@ -58,6 +59,7 @@ SEVERAL_CALLS = {
     "accumulated_by_hand": 2 * BATCH,
     "cleared_by_hand": 2 * BATCH,
     "attention_over_a_vector": 1,
+    "coordinates_of_points": 5 * BATCH,
     "equation_without_its_value": 5 * BATCH + 3,
     "gradients_kept_elsewhere": 2 * BATCH,
     "letters_of_a_text": 1,
@@ -72,8 +74,8 @@ UNKNOWN = [
     *("skipped_batches", "real_and_made_in_a_call", "views_in_a_call", "weights_made_by_a_model"),
     *("words_drawn_one_by_one", "models_in_one", "attention_over_both_axes"),
     *("weights_over_the_first_axis", "steps_of_an_acting_cell", "functions_and_points"),
-    *("words_and_their_places", "molecules_and_their_atoms", "critic_more_often"),
-    "made_rows_for_real_gradients",
+    *("words_and_their_places", "molecules_of_several_sizes", "critic_more_often"),
+    *("made_rows_for_real_gradients", "joined_losses_of_others"),
     *("text_in_a_vector", "text_of_a_loader", "passes_over_copies"),
 ]
 UNKNOWN_OF_SEVERAL_STEPS = {"steps_on_other_rows": STEPS, "learners_in_short_turns": 60}
@@ -99,6 +101,7 @@ BY_LOADER = {
     "two_batches_of_a_loader": 2 * BATCH,
     "adapted_by_gradients_alone": 2 * BATCH,
     "layers_without_modules": 2 * BATCH,
+    "chosen_rows": BATCH,
 }
 EVALUATIONS = {"sampling": 2, "sampling_without_loader": 2, "trials_of_an_actor": 4}
 ROLLOUTS = ["rollouts", "rollouts_without_loader", "rollouts_after_random_steps"]
@@ -111,6 +114,7 @@ ALL = [
         "episodes_in_passes",
         "learners_in_long_turns",
         "copies_trained_within",
+        "gradients_of_copies",
         "own_layers",
         "trials_with_a_graph",
         "playing_with_a_graph",
@@ -206,8 +210,13 @@ def test_steps_of_learners_with_long_turns_all_count_as_iterations(runs: Runs) -
     assert (report["iterations"], report["samples"]) == (len(losses), len(losses) * BATCH)
 
 
-def test_samples_are_unknown_if_a_step_combines_steps_of_several_copies(runs: Runs) -> None:
-    _, report = runs["copies_trained_within"]
+@pytest.mark.parametrize("kind", ["copies_trained_within", "gradients_of_copies"])
+def test_samples_are_unknown_if_a_step_combines_steps_of_several_copies(
+    runs: Runs, kind: str
+) -> None:
+    """A copy's steps are no iterations, but for those of the first one."""
+    _, report = runs[kind]
+    assert STEPS <= report["iterations"] <= STEPS + 3
     assert (report["samples"], report["samples_from"]) == (0, "")
 
 
