@@ -33,7 +33,7 @@ MAX_TERMS = 64
 JOINTS = ("Stack", "Cat")
 """Prefixes of the names of nodes that join tensors."""
 
-SELECTIONS = ("Index", "MaskedSelect")
+SELECTIONS = ("IndexBackward", "IndexSelect", "MaskedSelect")
 """Prefixes of the names of nodes that select rows."""
 
 MAX_SELECTING_NODES = 256

@@ -143,10 +143,13 @@ class Recorder:
 
     @property
     def time_is_unknown(self) -> bool:
-        """True if time excluded as evaluations may be part of the training, or the reverse, or if
-        backward passes end the iterations and may accumulate a gradient.
+        """True if time excluded as evaluations may be part of the training, or the reverse; if
+        backward passes end the iterations and may accumulate a gradient; or if all of several
+        optimizers step several times for each read, which may be the iteration.
         """
         if self._leader == _BACKWARD and self._accumulation.is_unseen:
+            return True
+        if self._reads.others and self.sample_counter.reuses_batches:
             return True
         doubtful_seconds = self._pauses.doubtful_seconds + self._graphs.doubtful_seconds
         doubtful_seconds += self._exclusions.doubtful_seconds

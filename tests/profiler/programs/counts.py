@@ -1782,6 +1782,16 @@ def chosen_rows():
         train(model(batch[chosen]).pow(2).mean(), optimizer)
 
 
+def all_step_several_times():
+    """Of two optimizers, one takes three steps for each batch that is read, the other two."""
+    maker, critic, makes, judges = maker_and_critic()
+    for rows in DataLoader(torch.randn(STEPS * BATCH, 6), batch_size=BATCH):
+        for _ in range(3):
+            train_critic(maker, critic, judges, rows)
+        for _ in range(2):
+            train_maker(maker, critic, makes)
+
+
 for name in sys.argv[1:]:
     sys.stdout.flush()
     child = os.fork()

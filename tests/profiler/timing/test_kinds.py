@@ -123,6 +123,7 @@ ALL = [
     *(
         "one_sequence_with_its_state",
         "segments_of_what_is_read",
+        "all_step_several_times",
         "learners",
         "learners_apart",
         "lbfgs",
@@ -267,6 +268,12 @@ def test_what_is_read_counts_once_for_several_steps_of_a_critic_and_one_of_anoth
     timed = report["timed"]
     assert timed["samples"] == timed["iterations"] * batch
     assert timed["iterations"] >= STEPS - 8  # the pattern is known after a few reads
+
+
+def test_all_is_unknown_if_all_optimizers_step_several_times_for_each_read(runs: Runs) -> None:
+    """Steps or reads may be the iterations."""
+    _, report = runs["all_step_several_times"]
+    assert (report["samples"], report["time_known"]) == (0, False)
 
 
 def test_iterations_that_read_a_batch_for_several_steps_are_timed(runs: Runs) -> None:
