@@ -361,6 +361,22 @@ def _by_module(calls: Iterable[Call]) -> list[list[Call]]:
     return list(groups.values())
 
 
+def _of_other_rows(calls: Iterable[Call]) -> list[Call]:
+    """One of the ``calls`` for each different input: the same points may be joined anew for the
+    equation and for its data.
+    """
+    kept: list[Call] = []
+    for call in calls:
+        content = call.content, call.rows
+        if not any(
+            call.source == other.source
+            or (None not in content and content == (other.content, other.rows))
+            for other in kept
+        ):
+            kept.append(call)
+    return kept
+
+
 def _is_one_of_divisors(
     terms: Collection[tuple[int, ...]], repeats: Sequence[Sequence[Call]]
 ) -> bool:
@@ -527,7 +543,7 @@ class Calls:
             is_made = call.is_made or call.depends or (makes and call.passes_back)
             if call.rows > 1 and not is_made:
                 by_module.setdefault(call.module, []).append(call)
-        several = [own for own in by_module.values() if len({call.source for call in own}) > 1]
+        several = [own for own in map(_of_other_rows, by_module.values()) if len(own) > 1]
         if not several or not 1 < len(terms) <= MAX_PARTED_TERMS:
             return False, 0
         numbers_of: dict[Call, set[int]] = {}
@@ -542,8 +558,7 @@ class Calls:
         for own in several:
             seen = [call for call in own if call in numbers_of]
             apart = [
-                one.source != other.source and not numbers_of[one] & numbers_of[other]
-                for one, other in combinations(seen, 2)
+                not numbers_of[one] & numbers_of[other] for one, other in combinations(seen, 2)
             ]
             parted |= any(apart)
             match = all(

@@ -1782,6 +1782,18 @@ def chosen_rows():
         train(model(batch[chosen]).pow(2).mean(), optimizer)
 
 
+def points_joined_twice():
+    """The same points are joined for the equation and for its data."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    place, time = (torch.rand(BATCH, 1, requires_grad=True) for _ in range(2))
+    for _ in range(STEPS):
+        value = model(torch.cat([place, time], 1))
+        (slope,) = torch.autograd.grad(value.sum(), place, create_graph=True)
+        data = model(torch.cat([place, time], 1))
+        train((slope + value).pow(2).mean() + (data - 1).pow(2).mean(), optimizer)
+
+
 def all_step_several_times():
     """Of two optimizers, one takes three steps for each batch that is read, the other two."""
     maker, critic, makes, judges = maker_and_critic()

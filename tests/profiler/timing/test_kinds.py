@@ -38,6 +38,7 @@ BY_MODEL = [
         "gradients_of_an_energy",
     ),
     *("molecules_and_their_atoms", "joined_losses", "joined_losses_of_rows", "embeddings_in_parts"),
+    "points_joined_twice",
     *("draws_for_each_row", "drawn_actions", "parts_of_a_batch", "checkpoint_at_the_top"),
     *("attention_over_the_first_axis", "convolution_over_the_first_axis", "experts"),
 ]
