@@ -408,6 +408,7 @@ class Inputs:
                 self._call.is_text = self._call.is_index and self._sequence is None
                 self._call.is_words = _is_words(module, tensors)
                 self._call.lengths = {n for tensor in tensors for n in tensor.shape}
+                self._call.first_axes = {n for tensor in tensors for n in tensor.shape[:1]}
                 if module is not None:
                     trained = [p for p in module.parameters() if p.requires_grad]
                     self._call.unclear = _is_ensemble(trained, rows)

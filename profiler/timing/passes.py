@@ -66,6 +66,7 @@ class Call:
       returned something else.
     - ``axes``: lengths of its inputs' second axes that may be batch axes. ``unclear``: either of
       the first two axes of its input may be the batch axis.
+    - ``first_axes``: lengths of the first axes of its inputs.
     - ``features``: lengths of the axes after the first of what it returned. ``lengths``: lengths of
       all axes of its inputs and of what it returned.
     - ``nodes``: numbers of its outputs in the graph. ``since``: number of the last node before the
@@ -88,6 +89,7 @@ class Call:
             "depends",
             "width",
             "features",
+            "first_axes",
             "is_index",
             "is_made",
             "is_text",
@@ -112,6 +114,7 @@ class Call:
         self.unclear = self.passes_back = self.depends = self.is_made = self.is_index = False
         self.is_text = self.is_words = False
         self.features: set[int] = set()
+        self.first_axes: set[int] = set()
         self.lengths: set[int] = set()
         self.nodes: set[int] | None = None
 
@@ -338,8 +341,10 @@ class Batch:
                 self.samples = n
             else:
                 self.unclear = True
-        else:
-            self.unclear |= not _has_rows(terms, samples)
+        elif not _has_rows(terms, samples):
+            n = _rows_beside(repeats, terms)
+            self.samples = n or samples
+            self.unclear |= not n
 
     def _shows_one(self, terms: Collection[tuple[int, ...]]) -> bool:
         """Whether all entries of the loss may be of one sample: they lie along axes of its calls'
@@ -389,6 +394,17 @@ def _is_one_of_divisors(
     return is_one and not any(rows % n for rows in rows_given for n in first_axes)
 
 
+def _rows_beside(calls: Sequence[Sequence[Call]], terms: Iterable[tuple[int, ...]]) -> int:
+    """Number of samples if the only call is given all parts of the samples, joined, and beside them
+    a number for each sample, such as its offset or its length; the result and the loss have as many
+    rows. Otherwise 0.
+    """
+    rows = {shape[0] for shape in terms}
+    is_one = len(calls) == len(calls[0]) == len(rows) == 1
+    shown = calls[0][0].first_axes & {calls[0][0].outputs}
+    return max(rows) if is_one and rows == shown else 0
+
+
 def _has_rows(terms: Iterable[tuple[int, ...]], samples: int) -> bool:
     """Whether the first axis of a loss term, or its first two axes together, have an integer number
     of entries per sample.
@@ -413,9 +429,9 @@ def _are_of_a_sequence(singles: Iterable[Sequence[Call]]) -> bool:
 def _steps_of(calls: Sequence[Call]) -> int:
     """Samples of a module's calls of one row each. Each call is a sample (an episode's step),
     unless all are steps through one existing sequence: each takes the previous result, and a part
-    of the same tensor or a word's number.
+    of the same tensor or a word's number; or they are parts of a tensor that is trained itself.
     """
-    depend = sum(call.depends for call in calls) >= len(calls) - 1
+    depend = sum(call.depends or call.passes_back for call in calls) >= len(calls) - 1
     storages = {call.storage for call in calls}
     is_whole = len(storages) == 1 and storages != {None}
     return 1 if depend and (is_whole or all(call.is_index for call in calls)) else len(calls)

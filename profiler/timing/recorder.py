@@ -95,6 +95,9 @@ class Recorder:
         self._other_steps: dict[int, int] = {}  # by optimizer, since the leader's last step
         self._steps_to_lead = STEPS_TO_NEW_LEADER
         self._leader_is_gone = self._leader_is_new = False
+        self._turn_begin = self._turn = (
+            0  # iterations before the leader's turn, and of the one before
+        )
         # By optimizer: the counts at its last step, what was known of its samples, and a step.
         self._former_leaders: dict[int, tuple[Counts, WarmUp, Any, Step | None]] = {}
         self._reads = Reads()
@@ -265,6 +268,12 @@ class Recorder:
         self.sample_counter.add_batch(samples)
         return infers
 
+    def add_batch_elsewhere(self, samples: int) -> None:
+        """Note a batch that another thread read, perhaps far ahead: the models' inputs show when it
+        is trained on.
+        """
+        self.sample_counter.last_batch = samples or self.sample_counter.last_batch
+
     def end_loader(self, _: object = None) -> None:
         """Note that the loader had no further batch."""
         if not self._phases.open:  # else it is a loader within the data set
@@ -327,10 +336,11 @@ class Recorder:
                 self.counts.end(now, max(1, self._closure_steps))
                 return True
         iterations = 1
-        if optimizer in self._former_leaders and self._is_learner(optimizer):
+        is_former = optimizer in self._former_leaders
+        if is_former and (self._is_learner(optimizer) or self._reads_in_turn(optimizer)):
             del self._former_leaders[optimizer]
             self._keep_leader()
-        elif optimizer in self._former_leaders:
+        elif is_former:
             self._restore_leader(optimizer)
         elif self._leader_is_gone:
             self._leader_is_gone = False
@@ -478,6 +488,8 @@ class Recorder:
     def _keep_leader(self) -> None:
         """Store the state of the leader, as another optimizer replaces it; it may return."""
         self._leader_is_new = True
+        self._turn = self.counts.iterations - self._turn_begin
+        self._turn_begin = self.counts.iterations
         if self._leader is not None and len(self._former_leaders) < MAX_FORMER_LEADERS:
             counts, counter = copy.deepcopy(self.counts), self.sample_counter
             former = counts, self._warmup.copy(), counter.learnt, counter.leading_step
@@ -494,6 +506,15 @@ class Recorder:
         verdict = are_learners(step, leading_step)
         counter.unclear |= verdict is None
         return bool(verdict)
+
+    def _reads_in_turn(self, optimizer: int) -> bool:
+        """Whether a former leader and the leader take long turns, as in epochs for each of two
+        models, and each of their steps followed a read of its own.
+        """
+        former, counts = self._former_leaders[optimizer][0], self.counts
+        steps, batches = former.iterations, former.loader_batches
+        is_long = self._turn >= STEPS_TO_NEW_LEADER and batches >= steps
+        return is_long and counts.loader_batches - batches >= counts.iterations - steps
 
     def _restore_leader(self, optimizer: int) -> None:
         """Make a former leader the leader again, as it steps. Everything since its last step
@@ -604,6 +625,8 @@ class Recorder:
             if self._pauses.judge(iterations, is_early=is_early) == ROLLOUT:
                 self._evaluations = usual
         regular = iterations > 0 and self._regular.vote(*self._votes)
+        if self._regular.reads_less:
+            self._regular.reads_less, self.sample_counter.reads_less = False, True
         if regular and (learners == 1 or fetches):
             self._regular.learn(self._passes, samples, batches)
         return regular

@@ -65,6 +65,8 @@ class SampleCounter:
       after an inspected one is to be inspected, too, as several optimizers step.
     - ``awaits_steps``: an iteration has several steps on what it read, and those of none have been
       inspected yet.
+    - ``reads_less``: regular iterations read fewer batches than before, and none of them has been
+      inspected yet.
     - ``is_stage``: a backward pass took gradients from another stage or passed some to it.
     """
 
@@ -73,6 +75,8 @@ class SampleCounter:
         self.ranks = self.share = 1
         self.factor = 1.0
         self.reads = self.unclear = self.varies = self.is_stage = False
+        self.reads_less = False
+        self._read = self._given_rows = 0.0  # of the last inspected iteration that read
         self.awaits_steps = self._adds_calls = self._repeats_rows = False
         self.last_batch = 0
         self.last_read: tuple[float, float] = 0.0, 0.0
@@ -375,7 +379,8 @@ class SampleCounter:
                 # One rank may read for all ranks and distribute the batches.
                 distributes = self._input * self.ranks == self.samples
                 self.share = self.ranks if distributes else 1
-            self._compare_with_input()
+            if not self._keeps_batches():
+                self._compare_with_input()
         samples = self.samples / self.share * self.factor
         return samples, min(passes, self.fetches / self.share)
 
@@ -455,6 +460,19 @@ class SampleCounter:
         passes, batch = self._step_passes[0], self._smallest / self.share
         is_less = 0 < passes < self.fetches and 0 < self._rows == passes * batch
         return is_less and self._switches <= 1
+
+    def _keeps_batches(self) -> bool:
+        """Whether the model is given as many rows as before although less is read, and count them:
+        a loader's batches were kept and are used again, as `itertools.cycle` does.
+        """
+        read, given_rows = self._read, self._given_rows
+        self._read = self.samples / self.share
+        self._given_rows = max(self._step_passes[1], self._new_passes[1])
+        is_less, self.reads_less = self.reads_less and self._read < read, False
+        if not (is_less and self._given_rows == given_rows):
+            return False
+        self.factor *= read / self._read
+        return True
 
     def _compare_with_input(self) -> None:
         """Set the ratio of samples trained on to samples read, once two inspections agree on it.

@@ -4,7 +4,9 @@ Each runs in a child process, which prints its name and number first.
 """
 
 import copy
+import itertools
 import os
+import queue
 import sys
 import threading
 import time
@@ -1792,6 +1794,61 @@ def points_joined_twice():
         (slope,) = torch.autograd.grad(value.sum(), place, create_graph=True)
         data = model(torch.cat([place, time], 1))
         train((slope + value).pow(2).mean() + (data - 1).pow(2).mean(), optimizer)
+
+
+class Bags(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.EmbeddingBag(50, 6)
+
+    def forward(self, words, offsets):
+        return self.layer(words, offsets)
+
+
+def words_with_offsets():
+    """The words of all texts are in one vector, beside where each text begins."""
+    model = Bags()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    offsets = torch.arange(BATCH).cumsum(0)
+    for _ in range(STEPS):
+        words = torch.randint(50, (int(offsets[-1]) + 3,))
+        train(model(words, offsets).pow(2).mean(), optimizer)
+
+
+def loader_whose_batches_are_kept():
+    """After its first epoch, `cycle` yields the small loader's batches again without reading."""
+    model, optimizer = model_and_optimizer()
+    large = DataLoader(torch.randn(6 * STEPS * BATCH, 6), batch_size=6)
+    small = itertools.cycle(DataLoader(torch.randn(20, 6), batch_size=2))
+    for rows, others in zip(large, small):  # noqa: B905
+        train(model(torch.cat([rows, others])).pow(2).mean(), optimizer)
+
+
+def epochs_in_turns():
+    """Each of two models is trained for an epoch of the loader, by code of its own."""
+    models = [model_and_optimizer() for _ in range(2)]
+    loader = DataLoader(torch.randn(STEPS * BATCH, 6), batch_size=BATCH)
+    (first, steps), (second, others) = models
+    for _ in range(4):
+        for rows in loader:
+            train((first(rows) + second(rows).detach()).pow(2).mean(), steps)
+        for rows in loader:
+            train((second(rows) - first(rows).detach()).pow(2).mean(), others)
+
+
+def loader_in_another_thread():
+    """A thread reads ahead, as far as its queue allows."""
+    model, optimizer = model_and_optimizer()
+    batches = queue.Queue(4)
+
+    def read():
+        for rows in DataLoader(torch.randn(STEPS * BATCH, 6), batch_size=BATCH):
+            batches.put(rows)
+        batches.put(None)
+
+    threading.Thread(target=read).start()
+    while (rows := batches.get()) is not None:
+        train(model(rows).pow(2).mean(), optimizer)
 
 
 def all_step_several_times():

@@ -38,7 +38,7 @@ BY_MODEL = [
         "gradients_of_an_energy",
     ),
     *("molecules_and_their_atoms", "joined_losses", "joined_losses_of_rows", "embeddings_in_parts"),
-    "points_joined_twice",
+    *("points_joined_twice", "words_with_offsets", "loader_in_another_thread"),
     *("draws_for_each_row", "drawn_actions", "parts_of_a_batch", "checkpoint_at_the_top"),
     *("attention_over_the_first_axis", "convolution_over_the_first_axis", "experts"),
 ]
@@ -113,7 +113,7 @@ ALL = [
     *(
         "episodes",
         "episodes_in_passes",
-        "learners_in_long_turns",
+        *("learners_in_long_turns", "epochs_in_turns"),
         "copies_trained_within",
         "gradients_of_copies",
         "own_layers",
@@ -125,6 +125,7 @@ ALL = [
         "one_sequence_with_its_state",
         "segments_of_what_is_read",
         "all_step_several_times",
+        "loader_whose_batches_are_kept",
         "learners",
         "learners_apart",
         "lbfgs",
@@ -207,8 +208,9 @@ def test_samples_of_several_optimizers_add_up_if_they_differ(
     assert report["timed"]["samples"] == report["timed"]["iterations"] * batch
 
 
-def test_steps_of_learners_with_long_turns_all_count_as_iterations(runs: Runs) -> None:
-    losses, report = runs["learners_in_long_turns"]
+@pytest.mark.parametrize("kind", ["learners_in_long_turns", "epochs_in_turns"])
+def test_steps_of_learners_with_long_turns_all_count_as_iterations(runs: Runs, kind: str) -> None:
+    losses, report = runs[kind]
     assert (report["iterations"], report["samples"]) == (len(losses), len(losses) * BATCH)
 
 
@@ -299,6 +301,13 @@ def test_a_batch_of_another_layout_is_counted_by_its_loader(
     _, report = runs[kind]
     assert report["samples"] == STEPS * batch
     assert report["samples_from"] == "batch"
+
+
+def test_batches_that_a_program_keeps_count_although_they_are_not_read_again(runs: Runs) -> None:
+    losses, report = runs["loader_whose_batches_are_kept"]
+    assert (report["iterations"], report["batch"]) == (len(losses), BATCH)
+    # Those of the first iterations after the small loader's end do not, up to the next inspection.
+    assert report["samples"] >= len(losses) * BATCH - (10 + 64) * 2
 
 
 def test_steps_of_all_learner_threads_are_counted(runs: Runs) -> None:
