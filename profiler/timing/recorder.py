@@ -93,6 +93,7 @@ class Recorder:
         self._time = 0.0  # of the last event that ended a phase
         self._leader: int | None = None
         self._other_steps: dict[int, int] = {}  # by optimizer, since the leader's last step
+        self._heirs: set[int] = set()  # optimizers that stepped after a pass beside the leader
         self._steps_to_lead = STEPS_TO_NEW_LEADER
         self._leader_is_gone = self._leader_is_new = False
         self._turn_begin = self._turn = (
@@ -344,10 +345,12 @@ class Recorder:
             self._restore_leader(optimizer)
         elif self._leader_is_gone:
             self._leader_is_gone = False
-            if self._other_steps:
-                return self._lead_after_copies(next(iter(self._other_steps)))
+            heir = next(iter(self._heirs & self._other_steps.keys()), None)
+            if heir is not None:
+                return self._lead_after_copies(heir)
         elif optimizer != self._leader and self._leader is not None:
             iterations = self._other_steps[optimizer] = self._other_steps.get(optimizer, 0) + 1
+            self._heirs |= {optimizer} if self._passes else set()
             if iterations < self._steps_to_lead:
                 return self._step_beside_leader(optimizer)
             self._keep_leader()
@@ -551,8 +554,8 @@ class Recorder:
         return True
 
     def _lead_after_copies(self, optimizer: int) -> bool:
-        """Make ``optimizer`` the leader, which stepped after the former leader and outlived it: it
-        trained a copy of the model for a while, whose result or gradient such a step takes.
+        """Make ``optimizer`` the leader, which stepped after the former leader and outlived it: that
+        one trained a copy of the model for a while, and this step takes the gradient of the copy.
         """
         former, passes = self.counts, self.counts.passes + self._passes
         self._forget_iterations()
