@@ -81,6 +81,7 @@ class Inputs:
         self._given_before: dict[int, Any] = {}
         self._returned: dict[int, Any] = {}
         self._read_axes: set[int] = set()  # lengths of the first two axes of loaded tensors
+        self._read_storages: set[int] = set()  # their storages
         self._in_graphless = False
         self._other_rows = 0  # rows passed to modules without parameters, and to functions
         self._inside_other = False  # within a call of a module without parameters
@@ -356,6 +357,7 @@ class Inputs:
                 raise
         self._graphless = []
         batch.place, batch.read_axes, self._read_axes = place, self._read_axes, set()
+        batch.read_storages, self._read_storages = self._read_storages, set()
         self.seconds += perf_counter() - begin
         batch.samples = batch.samples or self._other_rows
         self._has_batch = True
@@ -364,13 +366,17 @@ class Inputs:
         return batch
 
     def note_read(self, batch: Any) -> None:
-        """Note the axes of a batch that a loader yielded."""
+        """Note the axes and the memory of a batch that a loader yielded."""
         for tensor in tensors_in(batch, DEPTH):
             self._read_axes.update(tensor.shape[:2])
+            with suppress(RuntimeError, NotImplementedError):  # it has no storage
+                reference = StorageWeakRef(tensor.untyped_storage())
+                self._given[reference.cdata] = reference
+                self._read_storages.add(reference.cdata)
 
     def _forget(self) -> None:
         self.seconds = 0.0
-        self._read_axes = set()
+        self._read_axes, self._read_storages = set(), set()
         self._calls.forget()
         self._graphless = []
         self._given_before, self._given, self._returned = self._given, {}, {}

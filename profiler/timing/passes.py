@@ -160,7 +160,7 @@ class Batch:
       whose gradient is wanted. Half of them may have been made by a call that leads elsewhere.
     - ``parameters``: the first parameter that each called module trains. ``widths``: their shapes.
     - ``place``: the code that began the backward pass. ``read_axes``: lengths of the first axes of
-      what loaders yielded before it.
+      what loaders yielded before it; ``read_storages``: identities of its storages.
     """
 
     def __init__(
@@ -188,6 +188,7 @@ class Batch:
         self.parameters: set[int] = set()
         self.widths: set[tuple[int, ...]] = set()
         self.read_axes: set[int] = set()
+        self.read_storages: set[int] = set()
         self.place: Any = None
         self.is_made = self.wants_gradient = self.adds_calls = False
         self._data_rows = self._made_rows = 0  # maximum of calls on data, and on calls' results

@@ -554,8 +554,8 @@ class Recorder:
         return True
 
     def _lead_after_copies(self, optimizer: int) -> bool:
-        """Make ``optimizer`` the leader, which stepped after the former leader and outlived it: that
-        one trained a copy of the model for a while, and this step takes the gradient of the copy.
+        """Make ``optimizer`` the leader, which stepped after the former leader and outlived it: the
+        former trained a copy of the model for a while, whose gradient this step takes.
         """
         former, passes = self.counts, self.counts.passes + self._passes
         self._forget_iterations()

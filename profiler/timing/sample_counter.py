@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         widths: set[tuple[int, ...]]
         place: Any
         read_axes: set[int]
+        read_storages: set[int]
 
 
 MAX_SAMPLES_ERROR = 0.05
@@ -119,6 +120,7 @@ class SampleCounter:
         self._graphless_rows: set[int] = set()  # of calls without a graph before its passes
         self._axes: set[int] = set()
         self._read_axes: set[int] = set()
+        self._read_storages: set[int] = set()
         self._new_passes: tuple[int, float] = _NO_PASSES  # since the last step
         self._step_passes: tuple[int, float] = _NO_PASSES  # those that led to the last step
 
@@ -221,6 +223,7 @@ class SampleCounter:
         self._graphless_rows.update(batch.graphless)
         self._axes |= batch.axes
         self._read_axes |= batch.read_axes
+        self._read_storages |= batch.read_storages
         self.is_stage |= batch.is_stage
         # Steps of an episode count one by one, and so may the joint steps of several episodes.
         self._adds_calls |= batch.adds_calls
@@ -372,7 +375,8 @@ class SampleCounter:
         if self.has_inspection:
             if self.awaits_steps:
                 self.awaits_steps = False
-                self.unclear = self.unclear or not trains_on(self._steps, self.last_read[0])
+                is_known = trains_on(self._steps, self.last_read[0], self._read_storages)
+                self.unclear = self.unclear or not is_known
             skips, self._skips = self._skips, self._is_skipped()
             self.unclear = self.unclear or self._is_shared_out() or (skips and self._skips)
             if self.ranks > 1:

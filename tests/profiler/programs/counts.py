@@ -1851,6 +1851,24 @@ def loader_in_another_thread():
         train(model(rows).pow(2).mean(), optimizer)
 
 
+def tasks_of_what_is_read():
+    """The model adapts to each task of the batch in three steps; another step is over all tasks."""
+    model, optimizer = model_and_optimizer()
+    inner_optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for tasks in DataLoader(torch.randn(STEPS * BATCH, 10, 6), batch_size=BATCH):
+        weights = copy.deepcopy(model.state_dict())
+        gradients = []
+        for task in tasks:
+            for _ in range(3):
+                train(model(task[:5]).pow(2).mean(), inner_optimizer)
+            loss = model(task[5:]).pow(2).mean()
+            gradients.append(torch.autograd.grad(loss, model.parameters()))
+            model.load_state_dict(weights)
+        for parameter, *parts in zip(model.parameters(), *gradients):  # noqa: B905
+            parameter.grad = torch.stack(parts).mean(0)
+        optimizer.step()
+
+
 def all_step_several_times():
     """Of two optimizers, one takes three steps for each batch that is read, the other two."""
     maker, critic, makes, judges = maker_and_critic()

@@ -90,6 +90,7 @@ ROUNDS = {
     "critic_steps_with_evaluations": BATCH,
     "critic_step_for_the_penalty": BATCH,
     "critic_steps_with_a_penalty": BATCH,
+    "tasks_of_what_is_read": BATCH,
 }
 BY_LOADER = {
     "packed_texts": BATCH,
