@@ -18,6 +18,7 @@ from hops_profiler.timing.pauses import MAX_DOUBTFUL_SHARE, ROLLOUT, Pauses
 from hops_profiler.timing.phases import PhaseClock
 from hops_profiler.timing.reads import Reads
 from hops_profiler.timing.regular import (
+    FREQUENT,
     MAX_KINDS,
     MIN_EVALUATION_INTERVAL,
     RegularIterations,
@@ -106,6 +107,8 @@ class Recorder:
         # By passes, batches read and evaluations: times of the first such iteration, unless it was
         # known to be regular.
         self._first_times: dict[tuple[int, int, int], Times] = {}
+        # Of iterations that also read a batch for what the training began with, perhaps a rollout.
+        self._doubtful_seconds = 0.0
         self._steps_without_backward = 0
         self._accumulation = Accumulation()
         self._closure_steps = 0
@@ -121,6 +124,7 @@ class Recorder:
     def _begin_iteration(self) -> None:
         self._passes = self._evaluations = 0
         self._graphless, self._late_place = False, None
+        self._reads_graphless = self._is_frequent = False
         self._pauses.begin_iteration()
         self.sample_counter.begin_iteration()
         self._phases.restart()
@@ -156,7 +160,7 @@ class Recorder:
         if self._reads.others and self.sample_counter.reuses_batches:
             return True
         doubtful_seconds = self._pauses.doubtful_seconds + self._graphs.doubtful_seconds
-        doubtful_seconds += self._exclusions.doubtful_seconds
+        doubtful_seconds += self._exclusions.doubtful_seconds + self._doubtful_seconds
         return doubtful_seconds > MAX_DOUBTFUL_SHARE * self.counts.iteration.sum
 
     @property
@@ -275,6 +279,10 @@ class Recorder:
         """
         self.sample_counter.last_batch = samples or self.sample_counter.last_batch
 
+    def read_graphless(self, _: object = None) -> None:
+        """Note that the last batch was read in code that builds no graph, as by an evaluation."""
+        self._reads_graphless = True
+
     def end_loader(self, _: object = None) -> None:
         """Note that the loader had no further batch."""
         if not self._phases.open:  # else it is a loader within the data set
@@ -318,11 +326,16 @@ class Recorder:
     def add_graphless(self, late_place: Any) -> None:
         """Note that the loop spent more than an iteration's time in code that builds no graph.
 
-        ``late_place`` is any key for this code if the training began without it; else None.
+        ``late_place`` is any key for this code if the training began without it; FREQUENT if it
+        came twice at first; else None.
         """
-        if not self._phases.open:
-            self._graphless = True
-            self._late_place = late_place or self._late_place
+        if self._phases.open:
+            return
+        if late_place == FREQUENT:
+            self._is_frequent = True
+            return
+        self._graphless = True
+        self._late_place = late_place or self._late_place
 
     def step(self, optimizer: int) -> bool:
         """Note a step of the optimizer with this key. True if an iteration ended with it."""
@@ -455,6 +468,7 @@ class Recorder:
             or self._phases.open
             or counter.has_inspection
             or self._graphless
+            or self._is_frequent
             or self._steps_elsewhere
             or self._graphs.has_number
         )
@@ -568,6 +582,7 @@ class Recorder:
     def _forget_iterations(self) -> None:
         self._first_times.clear()
         self._exclusions.clear()
+        self._doubtful_seconds = 0.0
         self.counts, self._regular, self._leader = Counts(), RegularIterations(), None
         self._former_leaders.clear()
         self._warmup.clear()
@@ -598,6 +613,9 @@ class Recorder:
         self._graphs.end_iteration(self.counts.iterations - 1, self.counts.took, backward)
         if not (regular or is_first):
             self.counts.interruptions += 1
+        may_roll_out = self._is_frequent and counter.fetches > 0 and not self._reads_graphless
+        if may_roll_out and not (regular or is_first):
+            self._doubtful_seconds += self.counts.took
         if not (counter.fetches or is_first):
             self._exclusions.add(self._passes, 1, 0.0 if regular else self.counts.took)
         seconds = self._phases.seconds
@@ -617,6 +635,7 @@ class Recorder:
             # Without a loader, blocks that were there from the beginning may be rollouts.
             rare = fetches > 0 and iterations - self._last_graphless >= MIN_EVALUATION_INTERVAL
             self._evaluations += rare or self._has_late_evaluation()
+            self._is_frequent |= self._late_place is None and not rare
             self._last_graphless = iterations
         if iterations == 0:
             self._early_evaluations = self._evaluations

@@ -20,6 +20,10 @@ MIN_EVALUATION_INTERVAL = 16
 trains on, come more often."""
 
 
+FREQUENT = "frequent"
+"""Stands for the places of code that more than one of the first iterations ran without a graph."""
+
+
 class RegularIterations:
     """Learns for each number of backward passes in an iteration how many batches a regular one
     reads, how often it puts a model into evaluation mode, and how many samples it trains on.

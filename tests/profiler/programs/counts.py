@@ -1869,6 +1869,39 @@ def tasks_of_what_is_read():
         optimizer.step()
 
 
+def rollouts_on_what_is_read():
+    """Answers to each batch of questions are made for a while, then read for four steps."""
+    model, optimizer = model_and_optimizer()
+    for questions in DataLoader(torch.randn(2 * STEPS, 6), batch_size=4):
+        with torch.no_grad():
+            made = questions.repeat(2 * BATCH, 1)
+            for _ in range(20):
+                time.sleep(0.001)
+                made = made + model(made)
+        for rows in DataLoader(made, batch_size=2 * BATCH):
+            train(model(rows).pow(2).mean(), optimizer)
+
+
+class OfTime(torch.nn.Module):
+    """Applies weights that it makes of the time to all rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 36)
+
+    def forward(self, time, rows):
+        weights = self.layer(time.view(1, 1)).view(6, 6, 1)
+        return (rows.expand(6, *rows.shape) @ weights).tanh().mean(0)
+
+
+def weights_of_time():
+    """Products of rows and weights, which depend on data, are no attention."""
+    model = OfTime()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.rand(()), torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
 def all_step_several_times():
     """Of two optimizers, one takes three steps for each batch that is read, the other two."""
     maker, critic, makes, judges = maker_and_critic()

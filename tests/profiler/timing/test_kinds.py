@@ -38,6 +38,7 @@ BY_MODEL = [
         "gradients_of_an_energy",
     ),
     *("molecules_and_their_atoms", "joined_losses", "joined_losses_of_rows", "embeddings_in_parts"),
+    "weights_of_time",
     *("points_joined_twice", "words_with_offsets", "loader_in_another_thread"),
     *("draws_for_each_row", "drawn_actions", "parts_of_a_batch", "checkpoint_at_the_top"),
     *("attention_over_the_first_axis", "convolution_over_the_first_axis", "experts"),
@@ -126,6 +127,7 @@ ALL = [
         "one_sequence_with_its_state",
         "segments_of_what_is_read",
         "all_step_several_times",
+        "rollouts_on_what_is_read",
         "loader_whose_batches_are_kept",
         "learners",
         "learners_apart",
@@ -278,6 +280,12 @@ def test_all_is_unknown_if_all_optimizers_step_several_times_for_each_read(runs:
     """Steps or reads may be the iterations."""
     _, report = runs["all_step_several_times"]
     assert (report["samples"], report["time_known"]) == (0, False)
+
+
+def test_time_is_unknown_if_what_may_be_a_rollout_comes_every_few_steps(runs: Runs) -> None:
+    """The training began with it. An evaluation usually reads where no graph is built."""
+    _, report = runs["rollouts_on_what_is_read"]
+    assert (report["iterations"], report["time_known"]) == (2 * STEPS, False)
 
 
 def test_iterations_that_read_a_batch_for_several_steps_are_timed(runs: Runs) -> None:
