@@ -151,6 +151,18 @@ def test_a_job_whose_processor_time_is_not_gathered_is_not_idle(sstat: Sstat) ->
     assert set(idle.seconds()) == {"17"}
 
 
+def test_slurm_is_not_asked_what_it_would_refuse(sstat: Sstat) -> None:
+    sstat.run = lambda *_: pytest.fail("asked")  # type: ignore[method-assign]
+    idle = IdleJobs(
+        MemoryStore(),
+        sstat,  # type: ignore[arg-type]
+        begin=lambda work: work(),
+        refusal=lambda: "only SlurmUser",
+    )
+    watch(idle, 10)
+    assert idle.seconds() == {}
+
+
 def test_a_training_job_is_not_polled(sstat: Sstat) -> None:
     sstat.run = lambda *_: pytest.fail("asked")  # type: ignore[method-assign]
     idle = IdleJobs(MemoryStore(), sstat, begin=lambda work: work())  # type: ignore[arg-type]
