@@ -113,7 +113,7 @@ class ScontrolAdapter:
             ),
         )
         self._lines = SubmitLines(self._slurmdbd, self._has_slurmdbd)
-        self._ended_jobs = EndedJobs(self._slurmdbd, self._has_slurmdbd)
+        self._ended_jobs = EndedJobs(self._slurmdbd, self._commands, self._has_slurmdbd)
         self._site = SiteRulesReader(self._commands, slurmdbd=self._slurmdbd)
         self._order: Mapping[NodeName, int] = {}
         self._closed_partitions: Mapping[str, str] = {}

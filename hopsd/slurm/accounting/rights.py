@@ -44,8 +44,7 @@ def processor_time_refusal(commands: SlurmCommands) -> str:
     conf = slurm_conf(commands)
     if _is_slurm_user(conf, os.getuid()):
         return ""
-    user = conf.get("SlurmUser", "SlurmUser").partition("(")[0]
-    return f"Slurm tells other users' processor time (sstat) only to root and {user}"
+    return "Slurm tells other users' processor time (sstat) only to root and SlurmUser"
 
 
 def _no_operator(commands: SlurmCommands, conf: Mapping[str, str], user: str) -> list[str]:

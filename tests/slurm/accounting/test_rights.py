@@ -21,5 +21,7 @@ def test_only_root_and_slurm_user_are_told_processor_time(
     monkeypatch.setattr("os.getuid", lambda: uid)
     refusal = processor_time_refusal(Config())
     assert refusal == (
-        "" if is_told else "Slurm tells other users' processor time (sstat) only to root and slurm"
+        ""
+        if is_told
+        else "Slurm tells other users' processor time (sstat) only to root and SlurmUser"
     )
