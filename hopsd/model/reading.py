@@ -191,7 +191,8 @@ class JobReading:
     ``script``: hash of the batch script and its arguments, empty if there is none or it is not
     needed, None if it has not been read yet. ``is_awaited``: another job depends on the end of this
     one. ``options``: the job's sbatch options; ``features``: as in ``--constraint``; memory is None
-    if not requested. ``reason``: Slurm's one-word reason why a pending job waits, empty if there is
+    if not requested. ``magnetic``: the magnetic reservations that admit a job without
+    ``reservation``. ``reason``: Slurm's one-word reason why a pending job waits, empty if there is
     none yet. ``bar``: why Slurm would not start the job on any placement, empty if it would.
 
     A task of an array is a job with an ``id`` such as ``17_4``, before and after Slurm gives it a
@@ -244,6 +245,7 @@ class JobReading:
     avoids: frozenset[NodeName] = frozenset()
     """The excluded nodes that hops avoids for a while, since Slurm did not start the job there."""
     reservation: str = ""
+    magnetic: tuple[str, ...] = ()
     memory_mb_per_node: int | None = None
     memory_mb_per_cpu: int | None = None
     bar: str = ""
@@ -261,6 +263,11 @@ class JobReading:
     @property
     def released(self) -> bool:
         return RELEASED_MARK in self.marks.split()
+
+    @property
+    def reservations(self) -> tuple[str, ...]:
+        """The reservations of which the job may use one; "" stands for nodes in none."""
+        return (*self.reservation.split(","), *self.magnetic)
 
     @property
     def requested_node_mb(self) -> int | None:

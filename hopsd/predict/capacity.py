@@ -56,9 +56,7 @@ NO_CHANGE = Capacity()
 
 def capacity_of(reading: Reading) -> Capacity:
     """The capacity according to a reading."""
-    reservations = frozenset(
-        name for job in reading.jobs for name in job.reservation.split(",") if name
-    )
+    reservations = frozenset(name for job in reading.jobs for name in job.reservations if name)
     changes = [
         change for node in reading.nodes for change in _changes(node, reading.now, reservations)
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil, inf
 
 import structlog
@@ -55,6 +56,7 @@ from hopsd.service.node_health import NodeHealth
 from hopsd.service.remedies import Remedies, delays, requeueable
 from hopsd.service.session_ends import SessionEnds
 from hopsd.service.shadow_diary import Diary
+from hopsd.slurm.accounting.rights import processor_time_refusal
 from hopsd.slurm.command import SlurmCommands
 from hopsd.slurm.port import Port
 from hopsd.store.leader import Leader
@@ -146,7 +148,9 @@ class Controller:
         self._learner = Learner(store, config.knowledge.report_dir)
         self._hung_jobs = HungJobs(store)
         commands = SlurmCommands(HEALTH_ASK_SECONDS)
-        self._idle_jobs = IdleJobs(store, commands)
+        self._idle_jobs = IdleJobs(
+            store, commands, refusal=partial(processor_time_refusal, commands)
+        )
         self._session_ends = SessionEnds(store, commands)
         self.health = HealthService(store)
         self._remedies = Remedies(store)

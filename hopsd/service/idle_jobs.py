@@ -34,8 +34,12 @@ class IdleJobs:
         store: History,
         commands: Runner,
         begin: Callable[[Callable[[], None]], None] = in_thread,
+        refusal: Callable[[], str] = str,
     ) -> None:
+        """``refusal``: why Slurm would not answer, empty if it would."""
         self._store, self._commands, self._begin = store, commands, begin
+        self._read_refusal = refusal
+        self._refusal: str | None = None
         self._watches: dict[tuple[JobId, int], IdleWatch] = {}
         self._steps: dict[tuple[JobId, int], int] = {}
         self._idle: dict[JobId, IdleJob] = {}
@@ -73,7 +77,7 @@ class IdleJobs:
         }
         self._forget({job for job, _ in running})
         self._uses = {job.id: job.allocation.gpus for job in running.values()}
-        if self._is_asking or not now - self._last_request >= EVERY_SECONDS:
+        if self._refusal or self._is_asking or not now - self._last_request >= EVERY_SECONDS:
             return
         before, self._steps = self._steps, {run: steps.get(run[0], 0) for run in running}
         stepless_runs = {
@@ -148,6 +152,11 @@ class IdleJobs:
         now: float,
     ) -> None:
         try:
+            if self._refusal is None:
+                self._refusal = self._read_refusal()
+            if self._refusal:
+                log.warning("idle jobs", problem=self._refusal, did="no job counts as idle")
+                return
             numbers = {run: JobId(job.number or job.id) for run, job in runs.items()}
             # Jobs take turns if there are more than one query may name.
             order = sorted(set(numbers.values()))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -18,7 +19,7 @@ from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, NodeName, Tasks, host_of
 from hopsd.model.reading import JobReading, NodeReading, Reading, SiteMemory
 from hopsd.model.script_options import NO_OPTIONS, ScriptOptions
-from hopsd.model.site import Licence
+from hopsd.model.site import Licence, SiteRules
 from hopsd.slurm.accounting.ends import EndedJobs
 from hopsd.slurm.accounting.guarded import TIMEOUT_SECONDS, GuardedCommands
 from hopsd.slurm.accounting.rules import SiteRulesReader
@@ -55,9 +56,12 @@ from hopsd.slurm.shape import (
     update_arguments,
 )
 from hopsd.slurm.site import (
+    MagneticReservation,
+    account_and_above,
     closed_groups,
     groups_of,
     licences,
+    magnetic_now,
     partition_groups,
     partition_memory,
     reserved_from,
@@ -109,7 +113,7 @@ class ScontrolAdapter:
             ),
         )
         self._lines = SubmitLines(self._slurmdbd, self._has_slurmdbd)
-        self._ended_jobs = EndedJobs(self._slurmdbd, self._has_slurmdbd)
+        self._ended_jobs = EndedJobs(self._slurmdbd, self._commands, self._has_slurmdbd)
         self._site = SiteRulesReader(self._commands, slurmdbd=self._slurmdbd)
         self._order: Mapping[NodeName, int] = {}
         self._closed_partitions: Mapping[str, str] = {}
@@ -152,6 +156,8 @@ class ScontrolAdapter:
         )
         ends = reserved_until(reservations, now)
         jobs, memory = self._readings(answer, learn=self._session is None), self._memory()
+        rules = self._site.read(jobs)
+        jobs = self._with_magnetic(jobs, magnetic_now(reservations, now), rules)
         nodes = [replace(node, foreign_gpus=foreign.get(node.name, 0)) for node in nodes]
         topology = self._topologies.for_partitions(
             fields
@@ -181,7 +187,7 @@ class ScontrolAdapter:
             ),
             memory=memory,
             other_holders=tuple(holders),
-            site=self._site.read(jobs),
+            site=rules,
             partition_memory=partition_memory(partitions, memory),
             several_blocks=self._topologies.several_blocks(topology),
             licences=self._licences() if any(job.licences for job in jobs) else {},
@@ -368,6 +374,24 @@ class ScontrolAdapter:
                 or self._closed_to(job),
             )
             for job in readings
+        )
+
+    def _with_magnetic(
+        self,
+        jobs: tuple[JobReading, ...],
+        reservations: Sequence[MagneticReservation],
+        rules: SiteRules,
+    ) -> tuple[JobReading, ...]:
+        if not reservations:
+            return jobs
+
+        def admitting(job: JobReading) -> tuple[str, ...]:
+            accounts = account_and_above(job.account, rules)
+            groups = partial(self._group_names, job.user)
+            return tuple(r.name for r in reservations if r.admits(job.user, accounts, groups))
+
+        return tuple(
+            job if job.reservation else replace(job, magnetic=admitting(job)) for job in jobs
         )
 
     def _task_capacity(self, job: JobReading) -> int:

@@ -7,15 +7,15 @@ import grp
 import os
 import pwd
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from hopsd.core.submission.nodelist import node_names
 from hopsd.errors import SlurmError
-from hopsd.model.ids import NodeName
+from hopsd.model.ids import NodeName, UserName
 from hopsd.model.reading import SiteMemory
-from hopsd.model.site import Licence
+from hopsd.model.site import Licence, SiteRules
 
 _LINE = re.compile(r"^(\w+)\s*=\s*(.*?)\s*$", re.MULTILINE)
 _PER_GPU = re.compile(r"DefMemPerGPU=(\d+)", re.IGNORECASE)
@@ -51,6 +51,65 @@ def reserved_now(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeN
                     f"{reservations_by_node[node]},{name}" if node in reservations_by_node else name
                 )
     return reservations_by_node
+
+
+@dataclass(frozen=True, slots=True)
+class MagneticReservation:
+    """A reservation that Slurm also gives to jobs that do not name it (MAGNETIC, scontrol(1)).
+
+    A name of ``users``, ``accounts`` or ``groups`` may begin with ``-``: then it is kept out. Each
+    of the three admits everyone if it is empty.
+    """
+
+    name: str
+    users: frozenset[str] = frozenset()
+    accounts: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+    def admits(
+        self, user: str, accounts: Collection[str], groups: Callable[[], Collection[str] | None]
+    ) -> bool:
+        """Whether a job of ``user`` may use it. ``accounts``: the job's and those above it."""
+        return (
+            _admits(self.users, [user])
+            and _admits(self.accounts, accounts)
+            and (not self.groups or _admits(self.groups, groups() or ()))
+        )
+
+
+def account_and_above(account: str, rules: SiteRules) -> list[str]:
+    """Return the account and those above it, as far as ``rules`` has them."""
+    accounts = [account]
+    while link := rules.associations.get((accounts[-1], UserName(""), "")):
+        if not link.parent or link.parent in accounts:
+            break
+        accounts.append(link.parent)
+    return accounts
+
+
+def _admits(listed: frozenset[str], names: Collection[str]) -> bool:
+    kept_out = {name[1:] for name in listed if name.startswith("-")}
+    if kept_out:
+        return kept_out.isdisjoint(names)
+    return not listed or not listed.isdisjoint(names)
+
+
+def magnetic_now(records: Iterable[Mapping[str, str]], now: float) -> list[MagneticReservation]:
+    """Return the magnetic reservations of nodes that have begun."""
+    return [
+        MagneticReservation(
+            fields["ReservationName"],
+            *(_names(fields, key) for key in ("Users", "Accounts", "Groups")),
+        )
+        for fields, _ in _node_reservations(records, "ReservationName", "StartTime", "EndTime")
+        if "MAGNETIC" in fields.get("Flags", "").split(",")
+        and _seconds(fields["StartTime"]) <= now < _seconds(fields["EndTime"])
+    ]
+
+
+def _names(fields: Mapping[str, str], key: str) -> frozenset[str]:
+    value = fields.get(key, "(null)")
+    return frozenset() if value == "(null)" else frozenset(value.split(","))
 
 
 def reserved_until(records: Iterable[Mapping[str, str]], now: float) -> dict[NodeName, float]:

@@ -138,6 +138,31 @@ def test_a_sleeping_job_is_reported_once_within_five_minutes(sstat: Sstat) -> No
     assert idle.rows() == {}
 
 
+def test_a_job_whose_processor_time_is_not_gathered_is_not_idle(sstat: Sstat) -> None:
+    """With jobacct_gather/none, sstat (22.05) counts no tasks, and prints centuries for each."""
+    store = MemoryStore()
+    row = "17.batch|0|213503982334-14:25:51\n"
+    sstat.run = lambda *_: row  # type: ignore[method-assign]
+    idle = IdleJobs(store, sstat, begin=lambda work: work())  # type: ignore[arg-type]
+    watch(idle, 10)
+    assert idle.seconds() == {}
+    row = "17.batch|0|213503982334-14:25:51\n17.0|2|00:00:05\n"
+    watch(idle, 10, since=NOW + 1200.0)
+    assert set(idle.seconds()) == {"17"}
+
+
+def test_slurm_is_not_asked_what_it_would_refuse(sstat: Sstat) -> None:
+    sstat.run = lambda *_: pytest.fail("asked")  # type: ignore[method-assign]
+    idle = IdleJobs(
+        MemoryStore(),
+        sstat,  # type: ignore[arg-type]
+        begin=lambda work: work(),
+        refusal=lambda: "only SlurmUser",
+    )
+    watch(idle, 10)
+    assert idle.seconds() == {}
+
+
 def test_a_training_job_is_not_polled(sstat: Sstat) -> None:
     sstat.run = lambda *_: pytest.fail("asked")  # type: ignore[method-assign]
     idle = IdleJobs(MemoryStore(), sstat, begin=lambda work: work())  # type: ignore[arg-type]

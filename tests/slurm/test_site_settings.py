@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import threading
 import time
+from datetime import datetime
 
 import pytest
 from canned import CannedCommands
 
+from hopsd.model.ids import UserName
 from hopsd.model.reading import SiteMemory
-from hopsd.model.site import Licence, ResourceKind
+from hopsd.model.site import Association, Licence, ResourceKind, SiteRules
 from hopsd.slurm.parse import licences as licences_of
 from hopsd.slurm.parse import records, tres
 from hopsd.slurm.scontrol import ScontrolAdapter
 from hopsd.slurm.site import (
+    account_and_above,
     closed_groups,
     groups_of,
     licences,
+    magnetic_now,
     partition_groups,
     partition_memory,
     site_memory,
@@ -45,6 +49,46 @@ def test_a_partitions_own_defaults_override_the_sites() -> None:
             True, mb_per_gpu=1000, mb_per_node=300, cores_per_gpu=2, most_mb_per_node=900
         ),
     }
+
+
+RESERVATION = (
+    "ReservationName={} StartTime=2026-01-01T{}:00:00 EndTime=2026-01-02T00:00:00 Nodes=n0"
+    " Flags=SPEC_NODES,{} Users={} Groups={} Accounts={} Licenses=(null) State=ACTIVE"
+)
+
+
+@pytest.mark.parametrize(
+    ("users", "groups", "accounts", "is_open"),
+    [
+        ("(null)", "(null)", "lab", True),
+        ("(null)", "(null)", "phys,chem", True),
+        ("(null)", "(null)", "chem", False),
+        ("(null)", "(null)", "-lab", False),
+        ("(null)", "(null)", "-chem", True),
+        ("bob,carol", "(null)", "(null)", True),
+        ("bob", "(null)", "lab", False),
+        ("-carol", "(null)", "(null)", False),
+        ("(null)", "staff", "(null)", True),
+        ("(null)", "wheel", "(null)", False),
+    ],
+)
+def test_a_magnetic_reservation_admits_whom_slurm_would(
+    users: str, groups: str, accounts: str, *, is_open: bool
+) -> None:
+    """Carol's account is phys, which is below lab."""
+    now = datetime.fromisoformat("2026-01-01T12:00:00").astimezone().timestamp()
+    lines = [
+        RESERVATION.format("course", 10, "MAGNETIC", users, groups, accounts),
+        RESERVATION.format("later", 13, "MAGNETIC", users, groups, accounts),
+        RESERVATION.format("named", 10, "FLEX", users, groups, accounts),
+    ]
+    (reservation,) = magnetic_now(records("\n".join(lines)), now)
+    assert reservation.name == "course"
+    links = [Association("phys", UserName(""), parent="lab"), Association("lab", UserName(""))]
+    rules = SiteRules(associations={(link.account, UserName(""), ""): link for link in links})
+    accounts_above = account_and_above("phys", rules)
+    assert accounts_above == ["phys", "lab"]
+    assert reservation.admits("carol", accounts_above, lambda: frozenset({"staff"})) is is_open
 
 
 def test_partitions_for_groups_are_closed_to_others() -> None:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import floor
 
-from hopsd.model.ids import GpuType, NodeName
+from hopsd.model.ids import GpuType, NodeName, host_of
 from hopsd.model.reading import JobReading, NodeReading, Reading
 
 START_SECONDS = 60.0
@@ -45,9 +45,9 @@ class Access:
     def nodes(self, job: JobReading, min_gpus: int = 1) -> frozenset[NodeName]:
         """Return the nodes where Slurm would start the job, all usable in one placement.
 
-        Slurm takes all nodes of a job from one partition. If the job requests several, the one that
-        can hold ``min_gpus`` GPUs and has the most free GPUs is chosen, per GPU type, since no
-        placement mixes types.
+        Slurm takes all nodes of a job from one partition and one reservation. If the job may use
+        several, the one that can hold ``min_gpus`` GPUs and has the most free GPUs on nodes that it
+        names (``--nodelist``) is chosen, per GPU type, since no placement mixes types.
         """
         type_nodes = self._open_nodes(job, min_gpus, self._end(job))
         if job.options.time_min_seconds is None or self._free(type_nodes) >= min_gpus:
@@ -56,9 +56,10 @@ class Access:
 
     def _open_nodes(self, job: JobReading, min_gpus: int, end: float) -> frozenset[NodeName]:
         """Return the nodes for a run that ends at ``end`` (epoch)."""
-        several = min_gpus if "," in job.partition else 1
-        kind = job.options.gpu_type
-        key = job.partition, job.reservation, bisect_left(self._until, end), kind, several
+        is_one = "," not in job.partition and len(job.reservations) == 1
+        several, named_nodes = (1, None) if is_one else (min_gpus, job.options.nodes)
+        kind, before = job.options.gpu_type, bisect_left(self._until, end)
+        key = job.partition, job.reservations, before, kind, several, named_nodes
         if key not in self._node_sets:
             by_type: dict[GpuType, list[NodeReading]] = defaultdict(list)
             for node in self._nodes.values():
@@ -98,10 +99,8 @@ class Access:
         """Whether the node is open to the job, whose time limit must end before any reservation."""
         if node.reserved_from is not None and end > node.reserved_from:
             return False
-        if node.reservation or job.reservation:
-            inside = set(node.reservation.split(","))
-            if inside.isdisjoint(job.reservation.split(",")):
-                return False
+        if set(node.reservation.split(",")).isdisjoint(job.reservations):
+            return False
         partitions = job.partition.split(",")
         return not node.partitions or not set(partitions).isdisjoint(node.partitions)
 
@@ -109,11 +108,19 @@ class Access:
         self, job: JobReading, nodes: Sequence[NodeReading], min_gpus: int
     ) -> Sequence[NodeReading]:
         choices = [
-            [node for node in nodes if not node.partitions or name in node.partitions]
+            [
+                node
+                for node in nodes
+                if (not node.partitions or name in node.partitions)
+                and reservation in node.reservation.split(",")
+            ]
             for name in job.partition.split(",")
+            for reservation in job.reservations
         ]
 
         def worth(choice: Sequence[NodeReading]) -> tuple[int, int, int]:
+            if (named_nodes := job.options.nodes) is not None:
+                choice = [node for node in choice if host_of(node.name) in named_nodes]
             total = sum(node.gpus for node in choice if node.usable)
             free = sum(max(0, self._idle.get(node.name, 0)) for node in choice)
             return min(total, min_gpus), free, total

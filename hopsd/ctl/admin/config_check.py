@@ -70,11 +70,17 @@ def cluster_problems(
             yield f"slurm.port is pyslurm: {error}"
     yield from _slurm_ports(config, conf)
     gather = conf.get("JobAcctGatherType", "jobacct_gather/none")
-    if config.interactive.idle_minutes and gather.endswith("none"):
-        yield (
-            f"interactive.idle_minutes has no effect: slurm.conf has JobAcctGatherType={gather};"
-            " set jobacct_gather/cgroup"
-        )
+    minutes_without_use = {
+        "interactive.idle_minutes": config.interactive.idle_minutes,
+        "health.requeue_idle_minutes": config.health.requeue_idle_minutes,
+        "health.requeue_hung_minutes": config.health.requeue_hung_minutes,
+    }
+    for name, minutes in minutes_without_use.items():
+        if minutes and gather.endswith("none"):
+            yield (
+                f"{name} has no effect: slurm.conf has JobAcctGatherType={gather};"
+                " set jobacct_gather/cgroup"
+            )
     partitions = _partitions(commands) if config.slurm.partitions else []
     for name in config.slurm.partitions:
         if name not in partitions:

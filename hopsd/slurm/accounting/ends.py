@@ -1,7 +1,8 @@
 """How jobs ended that slurmctld has forgotten (MinJobAge in slurm.conf(5)), from sacct.
 
 A job that ends while hopsd is down, or while slurmctld does not answer, may be forgotten before the
-next reading. Slurm's accounting still has its state and its times.
+next reading. Slurm's accounting still has its state and its times, or will have them: while
+slurmdbd does not answer, slurmctld keeps what it has to report.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ log = structlog.get_logger()
 AT_ONCE = 500
 """Jobs per query: a longer list of ids may not fit into a command line of an old kernel."""
 
+_UNREPORTED = re.compile(r"^DBD Agent queue size:\s*(\d+)", re.MULTILINE)
+
 _FIELDS = ("JobID", "User", "UID", "Submit", "Start", "End", "State", "ExitCode", "NodeList")
 """None of these contains a user's text."""
 
@@ -34,10 +37,15 @@ _FIELDS = ("JobID", "User", "UID", "Submit", "Start", "End", "State", "ExitCode"
 class EndedJobs:
     """Asks about each forgotten job until Slurm's accounting has answered or refused."""
 
-    def __init__(self, commands: Runner, has_accounting: Callable[[], bool]) -> None:
+    def __init__(
+        self, commands: Runner, slurmctld: Runner, has_accounting: Callable[[], bool]
+    ) -> None:
+        """``commands`` ask slurmdbd."""
         self._commands = commands
+        self._slurmctld = slurmctld
         self._has_accounting = has_accounting
         self._asked: tuple[JobId, ...] = ()
+        self._is_behind = False
 
     def read(self, records: Collection[JobRecord]) -> Mapping[JobId, JobReading | None]:
         """See :meth:`hopsd.slurm.port.Port.ended_jobs`."""
@@ -46,7 +54,10 @@ class EndedJobs:
             return dict.fromkeys(by_id)
         # A query without an answer is repeated as it was, since its answer may be on the way.
         is_repeatable = self._asked and by_id.keys() >= set(self._asked)
-        self._asked = jobs = self._asked if is_repeatable else tuple(islice(by_id, AT_ONCE))
+        if not is_repeatable:
+            self._asked = tuple(islice(by_id, AT_ONCE))
+            self._is_behind = self._has_unreported()
+        jobs = self._asked
         try:
             output = self._commands.run(
                 *("sacct", "--allusers", "--allocations", "--duplicates"),
@@ -63,7 +74,18 @@ class EndedJobs:
             self._asked = ()
             return dict.fromkeys(jobs)
         self._asked = ()
-        return ended_jobs(output.splitlines(), [by_id[job] for job in jobs])
+        ends = ended_jobs(output.splitlines(), [by_id[job] for job in jobs])
+        if self._is_behind:
+            return {job: end for job, end in ends.items() if end is not None}
+        return ends
+
+    def _has_unreported(self) -> bool:
+        """Whether slurmctld has something to report to slurmdbd, which may be the end of a job."""
+        try:
+            match = _UNREPORTED.search(self._slurmctld.run("sdiag"))
+        except SlurmError:
+            return False
+        return match is not None and match[1] != "0"
 
 
 def ended_jobs(

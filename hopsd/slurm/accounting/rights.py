@@ -1,4 +1,4 @@
-"""Checks that hopsd's account has the rights it needs in Slurm; coordinators of accounts."""
+"""What hopsd's account may do and see in Slurm; coordinators of accounts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,28 @@ def missing_rights(commands: SlurmCommands, uid: int, user: str) -> list[str]:
         SlurmError: slurmctld does not answer.
     """
     conf = slurm_conf(commands)
-    if uid == 0 or conf.get("SlurmUser", "").endswith(f"({uid})"):
+    if _is_slurm_user(conf, uid):
         return []
     return [*_no_operator(commands, conf, user), *_not_in_lua(conf, uid)]
+
+
+def _is_slurm_user(conf: Mapping[str, str], uid: int) -> bool:
+    return uid == 0 or conf.get("SlurmUser", "").endswith(f"({uid})")
+
+
+def processor_time_refusal(commands: SlurmCommands) -> str:
+    """Why slurmd does not tell this process other users' processor time; empty if it does.
+
+    slurmd (22.05 to 26.05) answers only root and SlurmUser. It logs an error for each step that
+    another account, such as an operator's, asks about.
+
+    Raises:
+        SlurmError: slurmctld does not answer.
+    """
+    conf = slurm_conf(commands)
+    if _is_slurm_user(conf, os.getuid()):
+        return ""
+    return "Slurm tells other users' processor time (sstat) only to root and SlurmUser"
 
 
 def _no_operator(commands: SlurmCommands, conf: Mapping[str, str], user: str) -> list[str]:

@@ -197,6 +197,25 @@ def test_a_reservation_is_for_jobs_that_name_it() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "idle", "open_nodes"),
+    [
+        ({}, 6, {"n2"}),
+        ({}, 7, {"n0"}),
+        ({"options": replace(NO_OPTIONS, nodes=frozenset({NodeName("n2")}))}, 7, {"n2"}),
+        ({"magnetic": ()}, 6, {"n0"}),
+    ],
+)
+def test_a_magnetic_reservation_is_for_jobs_that_it_admits(
+    fields: dict[str, object], idle: int, open_nodes: set[str]
+) -> None:
+    """All nodes of a job lie in the reservation, or none does."""
+    nodes = BIG, replace(BIG, name=NodeName("n2"), reservation="course")
+    admitted_job = replace(job(magnetic=("course",)), **fields)  # type: ignore[arg-type]
+    free = {BIG.name: idle, NodeName("n2"): 7}
+    assert Access(Reading(0.0, nodes, (admitted_job,)), free).nodes(admitted_job, 4) == open_nodes
+
+
+@pytest.mark.parametrize(
     ("words", "idle_elsewhere", "open_nodes"),
     [
         ("", 0, {SMALL.name}),

@@ -119,6 +119,10 @@ MISTAKES = {
         "interactive.idle_minutes has no effect: slurm.conf has"
         " JobAcctGatherType=jobacct_gather/none"
     ),
+    "[health]\nrequeue_idle_minutes = 30": (
+        "health.requeue_idle_minutes has no effect: slurm.conf has"
+        " JobAcctGatherType=jobacct_gather/none"
+    ),
 }
 
 

@@ -135,9 +135,20 @@ class Accounting:
         return "\n".join(self.lines)
 
 
+@dataclass
+class Slurmctld:
+    """Answers ``sdiag``."""
+
+    unreported: int = 0
+
+    def run(self, *arguments: str) -> str:
+        assert arguments == ("sdiag",)
+        return f"Agent queue size: 1\nDBD Agent queue size: {self.unreported}\n"
+
+
 def test_a_job_is_left_out_until_there_is_an_answer() -> None:
     accounting = Accounting(AnswerPendingError("slurmdbd has not answered yet"))
-    ends = EndedJobs(accounting, lambda: True)
+    ends = EndedJobs(accounting, Slurmctld(), lambda: True)
     assert ends.read([record()]) == {}
     # The same question again, although more jobs are forgotten: its answer is on the way.
     assert ends.read([record("16"), record()]) == {}
@@ -148,20 +159,32 @@ def test_a_job_is_left_out_until_there_is_an_answer() -> None:
     assert accounting.asked == [["17"], ["17"], ["17"], ["16", "17"]]
 
 
+def test_a_job_is_left_out_while_slurmctld_may_still_report_its_end() -> None:
+    """As just after slurmdbd's start: it believes that a job runs that ended while it was down."""
+    accounting, slurmctld = Accounting(lines=[line(end="Unknown", state="RUNNING")]), Slurmctld(2)
+    ends = EndedJobs(accounting, slurmctld, lambda: True)
+    assert ends.read([record()]) == {}
+    accounting.lines = [LINE]
+    assert ends.read([record()])[JobId("17")] is not None
+    accounting.lines = []
+    slurmctld.unreported = 0
+    assert ends.read([record()]) == {"17": None}
+
+
 def test_a_refusal_leaves_the_end_unknown() -> None:
-    ends = EndedJobs(Accounting(SlurmError("sacct: access denied")), lambda: True)
+    ends = EndedJobs(Accounting(SlurmError("access denied")), Slurmctld(), lambda: True)
     assert ends.read([record()]) == {"17": None}
 
 
 def test_a_site_without_accounting_is_not_asked() -> None:
     accounting = Accounting()
-    assert EndedJobs(accounting, lambda: False).read([record()]) == {"17": None}
+    assert EndedJobs(accounting, Slurmctld(), lambda: False).read([record()]) == {"17": None}
     assert not accounting.asked
 
 
 def test_many_jobs_are_asked_about_in_turns() -> None:
     accounting = Accounting()
-    ends = EndedJobs(accounting, lambda: True)
+    ends = EndedJobs(accounting, Slurmctld(), lambda: True)
     records = [record(str(number)) for number in range(AT_ONCE + 1)]
     answers = ends.read(records)
     assert len(answers) == AT_ONCE
