@@ -391,7 +391,8 @@ class ScontrolAdapter:
         reservations: Sequence[MagneticReservation],
         rules: SiteRules,
     ) -> tuple[JobReading, ...]:
-        if not reservations:
+        # Only backfill starts a job there that names its nodes, as hops' jobs do (22.05).
+        if not reservations or "sched/backfill" not in self._config():
             return jobs
 
         def admitting(job: JobReading) -> tuple[str, ...]:
