@@ -84,11 +84,12 @@ def _give_back(job: JobReading, comment: Comment, observation: Observation) -> S
 
 
 def _accepted_comment(job: JobReading, observation: Observation) -> Comment | None:
-    """The comment of a job that hops plans now or, for array tasks before their turn, later."""
-    if (job.rest is not None or job.is_throttled) and job.id not in observation.released:
-        with suppress(InputError):
-            return parse(job.comment)
-    return observation.comments.get(job.id)
+    """The comment of a job that is hops', whether it can be planned now or not."""
+    if job.id in observation.comments or job.id in observation.released:
+        return observation.comments.get(job.id)
+    with suppress(InputError):
+        return parse(job.comment)
+    return None
 
 
 @dataclass(slots=True)

@@ -447,6 +447,11 @@ def _wanted_gpus(
     return {node: min(gpus, requested_gpus or gpus) for node, gpus in gpus_by_node.items()}
 
 
+def is_held(job: Mapping[str, Any]) -> bool:
+    """Whether the job waits and is held, by whomever."""
+    return _hold(job, slurm_state(state_words(job))) is not Hold.NONE
+
+
 def _hold(job: Mapping[str, Any], state: SlurmState) -> Hold:
     if state is not SlurmState.PENDING or number(job.get("priority")):
         return Hold.NONE

@@ -37,6 +37,7 @@ from hopsd.slurm.parse import (
     glance_readings,
     holder,
     holds_gpus,
+    is_held,
     is_hops_job,
     isolated_reading,
     job_allocation,
@@ -75,6 +76,10 @@ _REGISTRATION_SECONDS = 30.0
 _GROUPS_SECONDS = 60.0
 _GROUP_SECONDS = 1.0
 _NO_LINES = "{}: until it answers, hops does not see a --signal on sbatch's own command line"
+_OUTSIDE = (
+    "hops does not schedule partition {} (slurm.partitions): an operator can give the job to plain"
+    " Slurm (hopsctl release)"
+)
 _MAX_NAMES = 5
 """How many nodes a message names; there may be thousands."""
 
@@ -342,10 +347,13 @@ class ScontrolAdapter:
         return {**answer, "jobs": [*map(as_hops_job, jobs)]} if self._shadow else answer
 
     def _is_selected(self, job: Mapping[str, Any]) -> bool:
-        partitions = set((job.get("partition") or "").split(","))
-        return is_hops_job(job) and not (
-            self._partitions and partitions.isdisjoint(self._partitions)
-        )
+        """Also selects held jobs of other partitions, which hops would otherwise hold for ever."""
+        is_left = is_held(job) and not self._shadow
+        return is_hops_job(job) and (is_left or not self._is_outside(job.get("partition") or ""))
+
+    def _is_outside(self, partition: str) -> bool:
+        names = partition.split(",")
+        return bool(self._partitions) and set(names).isdisjoint(self._partitions)
 
     def _readings(self, answer: Any, *, learn: bool) -> tuple[JobReading, ...]:
         """With ``learn``, read batch scripts, which takes seconds; never while applying steps."""
@@ -370,6 +378,7 @@ class ScontrolAdapter:
                 script=scripts.get(job.id, ""),
                 is_awaited=not waited_for.isdisjoint((job.id, job.number, job.array)),
                 bar=job.bar
+                or (_OUTSIDE.format(job.partition) if self._is_outside(job.partition) else "")
                 or bar_reason(job.partition, self._closed_partitions)
                 or self._closed_to(job),
             )
@@ -382,7 +391,8 @@ class ScontrolAdapter:
         reservations: Sequence[MagneticReservation],
         rules: SiteRules,
     ) -> tuple[JobReading, ...]:
-        if not reservations:
+        # Only backfill starts a job there that names its nodes, as hops' jobs do (22.05).
+        if not reservations or "sched/backfill" not in self._config():
             return jobs
 
         def admitting(job: JobReading) -> tuple[str, ...]:

@@ -188,6 +188,15 @@ def test_a_released_job_that_refuses_cpus_gets_none_from_plain_slurm_either(
     assert [s.avoid for s in rig.port.steps] == [avoid]
 
 
+def test_jobs_that_hops_cannot_plan_now_are_released_too(rig: Rig) -> None:
+    """Else a paused hopsd would hold them for ever, when their partition is up again."""
+    rig.port.job = replace(JOB, bar="partition main is DOWN: Slurm starts none of its jobs")
+    rig.store.set_paused(paused=True, operator="root", time=0.0)
+    rig.store.add_release_request((), uid=0, time=0.0)
+    assert "gave 1 of 1 jobs back" in rig.controller.tick()
+    assert [step.kind for step in rig.port.steps] == [StepKind.RELEASE]
+
+
 def test_a_release_requested_while_slurm_is_away_is_not_forgotten(rig: Rig) -> None:
     rig.store.set_paused(paused=True, operator="root", time=0.0)
     rig.store.add_release_request((), uid=0, time=0.0)

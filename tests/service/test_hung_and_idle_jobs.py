@@ -139,7 +139,7 @@ def test_a_sleeping_job_is_reported_once_within_five_minutes(sstat: Sstat) -> No
 
 
 def test_a_job_whose_processor_time_is_not_gathered_is_not_idle(sstat: Sstat) -> None:
-    """With jobacct_gather/none, sstat (22.05) counts no tasks, and prints centuries for each."""
+    """With jobacct_gather/none, sstat (22.05 to 26.05) counts no tasks, and prints centuries."""
     store = MemoryStore()
     row = "17.batch|0|213503982334-14:25:51\n"
     sstat.run = lambda *_: row  # type: ignore[method-assign]

@@ -199,11 +199,21 @@ def test_ended_jobs_remain_readable(cluster: PrivateCluster, port: SlurmPort) ->
 
 def test_only_hopsds_partitions_are_read(cluster: PrivateCluster) -> None:
     job = submit(cluster)
-    other_partition = ScontrolAdapter(cluster.commands(), partitions=["other"]).read()
-    assert (other_partition.nodes, other_partition.jobs) == ((), ())
     read = ScontrolAdapter(cluster.commands(), partitions=["x", "main"]).read()
     assert len(read.nodes) == 6
     assert job in {j.id for j in read.jobs}
+
+
+def test_a_job_that_hops_holds_outside_its_partitions_is_not_forgotten(
+    cluster: PrivateCluster, port: SlurmPort
+) -> None:
+    running_job, held_job = submit(cluster), submit(cluster)
+    port.apply([start(running_job, n0=1)])
+    reading = ScontrolAdapter(cluster.commands(), partitions=["other"]).read()
+    assert not reading.nodes
+    (job,) = reading.jobs
+    assert job.id == held_job
+    assert job.bar.startswith("hops does not schedule partition main (slurm.partitions)")
 
 
 def test_a_stopped_or_killed_controller_recovers(cluster: PrivateCluster, port: SlurmPort) -> None:

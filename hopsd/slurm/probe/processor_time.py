@@ -36,7 +36,7 @@ def processor_seconds(commands: Runner, jobs: Iterable[JobId]) -> dict[JobId, fl
     for line in output.splitlines():
         step, tasks, average, *_ = [*line.split("|"), "", ""]
         match = _TIME.fullmatch(average.strip())
-        if match and tasks.isdigit() and int(tasks):  # 0 if nothing is gathered (22.05)
+        if match and tasks.isdigit() and int(tasks):  # 0 if nothing is gathered (22.05 to 26.05)
             days, hours, minutes, remainder = (int(part or 0) for part in match.groups())
             total = ((days * 24 + hours) * 60 + minutes) * 60 + remainder
             seconds[JobId(step.partition(".")[0])] += int(tasks) * total
