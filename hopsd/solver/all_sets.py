@@ -53,6 +53,8 @@ class Step:
         Raises:
             ValueError: the program has other items.
         """
+        if len(self.item) != len(program.configurations.demands):
+            raise ValueError(f"{len(self.item)} prices of {len(program.configurations.demands)}")
         return prices_of_items(program, self.item, self.capacity)
 
 

@@ -7,6 +7,7 @@ listed as well; greedy and local search fill the remaining GPUs. The bound holds
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 
@@ -253,7 +254,9 @@ class _Rounds:
             self._list(step.sets)
             if step.choice is not None and self.program.feasible(step.choice):
                 self._plan(step.choice)
-            self.bound = min(self.bound, bound_of_items(self.program, step.prices(self.program)))
+            with suppress(ValueError):
+                prices_of_step = step.prices(self.program)
+                self.bound = min(self.bound, bound_of_items(self.program, prices_of_step))
             if self.enough:
                 break
 

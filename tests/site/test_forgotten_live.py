@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 from daemon_site import Site
-from fixtures_accounting import ALICE, OPERATOR, accounting_cluster, python_of, uid_of
+from fixtures_accounting import ALICE, uid_of
 from fixtures_cluster import submit, wait_until
-from psycopg.conninfo import conninfo_to_dict
+from operator_site import operator_site
 
 from examples.demo.cluster import NodeSpec
 from hopsd.errors import SlurmError
@@ -24,17 +22,8 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture
 def forgetful_site(database: str) -> Iterator[Site]:
-    """hopsd runs as an unprivileged operator; slurmctld looks every minute for jobs to forget."""
-    python = python_of(OPERATOR)
-    Path(str(conninfo_to_dict(database)["host"])).chmod(0o711)  # for the operator
-    with accounting_cluster([NodeSpec("a100", gpus=4, cpus=8)], ["MinJobAge=2"]) as cluster:
-        folder = cluster.directory / "hopsd"
-        folder.mkdir()
-        folder.chmod(0o777)
-        with closing(Site(folder, database, cluster)) as site:
-            site.hopsd.uid = uid_of(OPERATOR)
-            site.hopsd.command = [*python, "-m", "hopsd"]
-            yield site
+    with operator_site(database, [NodeSpec("a100", gpus=4, cpus=8)], ["MinJobAge=2"]) as site:
+        yield site
 
 
 @pytest.mark.long

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 from daemon_site import Site
-from fixtures_accounting import ALICE, BOB, OPERATOR, accounting_cluster, python_of, uid_of
+from fixtures_accounting import ALICE, BOB, uid_of
 from fixtures_cluster import SAVER, submit, wait_until
-from psycopg.conninfo import conninfo_to_dict
+from operator_site import operator_site
 
 from examples.demo.cluster import NodeSpec
 from hopsd.model.ids import JobId
@@ -24,21 +22,13 @@ CONF = ["SelectTypeParameters=CR_Core_Memory"]
 
 @pytest.fixture
 def site(database: str) -> Iterator[Site]:
-    python = python_of(OPERATOR)
-    Path(str(conninfo_to_dict(database)["host"])).chmod(0o711)  # for the operator
-    with accounting_cluster(NODES, CONF) as cluster:
-        cluster.run("scontrol", "create", "PartitionName=debug", "Nodes=n0", "State=UP")
-        cluster.run(
+    with operator_site(database, NODES, CONF) as site:
+        site.cluster.run("scontrol", "create", "PartitionName=debug", "Nodes=n0", "State=UP")
+        site.cluster.run(
             "scontrol", "create", "PartitionName=one", "Nodes=ALL", "MaxNodes=1", "State=UP"
         )
-        folder = cluster.directory / "hopsd"
-        folder.mkdir()
-        folder.chmod(0o777)
-        with closing(Site(folder, database, cluster)) as site:
-            site.hopsd.uid = uid_of(OPERATOR)
-            site.hopsd.command = [*python, "-m", "hopsd"]
-            site.hopsd.start()
-            yield site
+        site.hopsd.start()
+        yield site
 
 
 def read(site: Site, job: JobId) -> JobReading:
