@@ -1920,6 +1920,19 @@ def points_with_data_among_others():
         train(values[: BATCH // 4].pow(2).mean() + (slopes - 1).pow(2).mean(), optimizer)
 
 
+def rollouts_before_epochs():
+    """Rows are made for a while, then read in an epoch of 24 steps."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(2):
+        rows = torch.randn(STEPS * BATCH, 6)
+        with torch.no_grad():
+            for _ in range(40):
+                time.sleep(0.001)
+                rows = rows + model(rows)
+        for batch in DataLoader(rows, batch_size=BATCH):
+            train(model(batch).pow(2).mean(), optimizer)
+
+
 def all_step_several_times():
     """Of two optimizers, one takes three steps for each batch that is read, the other two."""
     maker, critic, makes, judges = maker_and_critic()
