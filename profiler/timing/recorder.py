@@ -356,7 +356,7 @@ class Recorder:
             self._keep_leader()
         elif is_former:
             self._restore_leader(optimizer)
-        elif self._leader_is_gone:
+        elif self._leader_is_gone and (self._passes or not self.counts.passes):
             self._leader_is_gone = False
             heir = next(iter(self._heirs & self._other_steps.keys()), None)
             if heir is not None:
