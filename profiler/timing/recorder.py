@@ -107,8 +107,7 @@ class Recorder:
         # By passes, batches read and evaluations: times of the first such iteration, unless it was
         # known to be regular.
         self._first_times: dict[tuple[int, int, int], Times] = {}
-        # Of iterations that also read a batch for what the training began with, perhaps a rollout.
-        self._doubtful_seconds = 0.0
+        self._doubtful_seconds = 0.0  # of iterations that may have a rollout
         self._steps_without_backward = 0
         self._accumulation = Accumulation()
         self._closure_steps = 0
@@ -124,7 +123,8 @@ class Recorder:
     def _begin_iteration(self) -> None:
         self._passes = self._evaluations = 0
         self._graphless, self._late_place = False, None
-        self._reads_graphless = self._is_frequent = False
+        # Blocks without a graph took long that the first iterations had, too.
+        self._is_early = self._reads_graphless = False
         self._pauses.begin_iteration()
         self.sample_counter.begin_iteration()
         self._phases.restart()
@@ -332,7 +332,7 @@ class Recorder:
         if self._phases.open:
             return
         if late_place == FREQUENT:
-            self._is_frequent = True
+            self._is_early = True
             return
         self._graphless = True
         self._late_place = late_place or self._late_place
@@ -356,7 +356,7 @@ class Recorder:
             self._keep_leader()
         elif is_former:
             self._restore_leader(optimizer)
-        elif self._leader_is_gone:
+        elif self._leader_is_gone and (self._passes or not self.counts.passes):
             self._leader_is_gone = False
             heir = next(iter(self._heirs & self._other_steps.keys()), None)
             if heir is not None:
@@ -468,7 +468,7 @@ class Recorder:
             or self._phases.open
             or counter.has_inspection
             or self._graphless
-            or self._is_frequent
+            or self._is_early
             or self._steps_elsewhere
             or self._graphs.has_number
         )
@@ -613,8 +613,9 @@ class Recorder:
         self._graphs.end_iteration(self.counts.iterations - 1, self.counts.took, backward)
         if not (regular or is_first):
             self.counts.interruptions += 1
-        may_roll_out = self._is_frequent and counter.fetches > 0 and not self._reads_graphless
-        if may_roll_out and not (regular or is_first):
+        if regular and self._graphless:
+            self._doubtful_seconds = 0.0  # it comes often: what was excluded was the first one
+        elif not is_first and not regular and self._may_roll_out:
             self._doubtful_seconds += self.counts.took
         if not (counter.fetches or is_first):
             self._exclusions.add(self._passes, 1, 0.0 if regular else self.counts.took)
@@ -635,7 +636,7 @@ class Recorder:
             # Without a loader, blocks that were there from the beginning may be rollouts.
             rare = fetches > 0 and iterations - self._last_graphless >= MIN_EVALUATION_INTERVAL
             self._evaluations += rare or self._has_late_evaluation()
-            self._is_frequent |= self._late_place is None and not rare
+            self._is_early |= self._late_place is None
             self._last_graphless = iterations
         if iterations == 0:
             self._early_evaluations = self._evaluations
@@ -652,6 +653,15 @@ class Recorder:
         if regular and (learners == 1 or fetches):
             self._regular.learn(self._passes, samples, batches)
         return regular
+
+    @property
+    def _may_roll_out(self) -> bool:
+        """Whether code that the training began with makes what the loader then yields, perhaps from
+        one batch of questions. An evaluation reads more, or reads where no graph is built.
+        """
+        fetches = self.sample_counter.fetches
+        reads_more = self._regular.reads_more(self._passes, fetches)
+        return fetches > 0 and self._is_early and not (self._reads_graphless or reads_more)
 
     @property
     def _votes(self) -> tuple[int, int, int]:

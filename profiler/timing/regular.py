@@ -104,6 +104,11 @@ class RegularIterations:
         kind = self._kinds.get(passes)
         return kind is not None and kind[0] == fetches + 1
 
+    def reads_more(self, passes: int, fetches: int) -> bool:
+        """True if an iteration with ``fetches`` read several batches more than a regular one."""
+        kind = self._kinds.get(passes)
+        return kind is not None and fetches > kind[0] + 1
+
     def confirm(self, count: int, samples: float) -> None:
         """Confirm ``count`` iterations of one pass over one batch; the last was of ``samples``."""
         kind = self._kinds[1]

@@ -39,7 +39,7 @@ BY_MODEL = [
     ),
     *("molecules_and_their_atoms", "joined_losses", "joined_losses_of_rows", "embeddings_in_parts"),
     "weights_of_time",
-    *("points_joined_twice", "words_with_offsets", "loader_in_another_thread"),
+    *("points_joined_twice", "words_with_offsets"),
     *("draws_for_each_row", "drawn_actions", "parts_of_a_batch", "checkpoint_at_the_top"),
     *("attention_over_the_first_axis", "convolution_over_the_first_axis", "experts"),
 ]
@@ -77,8 +77,9 @@ UNKNOWN = [
     *("words_drawn_one_by_one", "models_in_one", "attention_over_both_axes"),
     *("weights_over_the_first_axis", "steps_of_an_acting_cell", "functions_and_points"),
     *("words_and_their_places", "molecules_of_several_sizes", "critic_more_often"),
-    *("made_rows_for_real_gradients", "joined_losses_of_others"),
+    *("made_rows_for_real_gradients", "joined_losses_of_others", "many_losses_of_others"),
     *("text_in_a_vector", "text_of_a_loader", "passes_over_copies"),
+    "points_with_data_among_others",
 ]
 UNKNOWN_OF_SEVERAL_STEPS = {"steps_on_other_rows": STEPS, "learners_in_short_turns": 60}
 ROUNDS = {
@@ -127,7 +128,7 @@ ALL = [
         "one_sequence_with_its_state",
         "segments_of_what_is_read",
         "all_step_several_times",
-        "rollouts_on_what_is_read",
+        *("rollouts_on_what_is_read", "rollouts_before_epochs", "loader_in_another_thread"),
         "loader_whose_batches_are_kept",
         "learners",
         "learners_apart",
@@ -217,14 +218,17 @@ def test_steps_of_learners_with_long_turns_all_count_as_iterations(runs: Runs, k
     assert (report["iterations"], report["samples"]) == (len(losses), len(losses) * BATCH)
 
 
-@pytest.mark.parametrize("kind", ["copies_trained_within", "gradients_of_copies"])
-def test_samples_are_unknown_if_a_step_combines_steps_of_several_copies(
-    runs: Runs, kind: str
-) -> None:
-    """A copy's steps are no iterations, but for those of the first one."""
-    _, report = runs[kind]
-    assert STEPS <= report["iterations"] <= STEPS + 3
-    assert (report["samples"], report["samples_from"]) == (0, "")
+def test_samples_are_unknown_if_a_step_takes_the_gradients_of_several_copies(runs: Runs) -> None:
+    """The steps of a copy are no iterations then."""
+    _, report = runs["gradients_of_copies"]
+    assert (report["iterations"], report["samples"], report["samples_from"]) == (STEPS, 0, "")
+
+
+def test_steps_of_copies_are_iterations_if_all_passes_are_theirs(runs: Runs) -> None:
+    """As in Reptile; what the model takes from them afterwards needs no pass."""
+    losses, report = runs["copies_trained_within"]
+    assert (report["iterations"], report["samples"]) == (len(losses), len(losses) * BATCH)
+    assert len(losses) == 3 * STEPS
 
 
 def test_steps_of_episodes_are_counted_from_the_loss(runs: Runs) -> None:
@@ -282,9 +286,12 @@ def test_all_is_unknown_if_all_optimizers_step_several_times_for_each_read(runs:
     assert (report["samples"], report["time_known"]) == (0, False)
 
 
-def test_time_is_unknown_if_what_may_be_a_rollout_comes_every_few_steps(runs: Runs) -> None:
+@pytest.mark.parametrize("kind", ["rollouts_on_what_is_read", "rollouts_before_epochs"])
+def test_time_is_unknown_if_a_loader_is_read_after_what_may_be_a_rollout(
+    runs: Runs, kind: str
+) -> None:
     """The training began with it. An evaluation usually reads where no graph is built."""
-    _, report = runs["rollouts_on_what_is_read"]
+    _, report = runs[kind]
     assert (report["iterations"], report["time_known"]) == (2 * STEPS, False)
 
 
@@ -310,6 +317,14 @@ def test_a_batch_of_another_layout_is_counted_by_its_loader(
     _, report = runs[kind]
     assert report["samples"] == STEPS * batch
     assert report["samples_from"] == "batch"
+
+
+def test_batches_that_another_thread_reads_ahead_are_counted_by_the_model(runs: Runs) -> None:
+    """Before the first step, the plugin does not know which thread trains."""
+    _, report = runs["loader_in_another_thread"]
+    assert STEPS - 1 <= report["iterations"] <= STEPS
+    assert report["samples"] == report["iterations"] * BATCH
+    assert report["timed"]["iterations"] >= STEPS - WARMUP - 2
 
 
 def test_batches_that_a_program_keeps_count_although_they_are_not_read_again(runs: Runs) -> None:
