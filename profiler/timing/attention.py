@@ -12,7 +12,10 @@ from hops_profiler.timing.passes import is_of_parameters
 MAX_NODES = 256
 """Maximum number of nodes searched for products: the last layers of a model."""
 
-PRODUCTS = ("Bmm", "Baddbmm", "ScaledDotProduct")
+FUSED = "ScaledDotProduct"
+"""Prefix of the names of nodes that attend."""
+
+PRODUCTS = ("Bmm", "Baddbmm", FUSED)
 """Prefixes of the names of nodes that multiply matrices for each sample, or attend."""
 
 
@@ -32,7 +35,7 @@ def attended_axes(tensors: Iterable[torch.Tensor], first: int, second: int) -> s
 
 def _products(tensors: Iterable[torch.Tensor]) -> Iterable[tuple[int, ...]]:
     """Lengths of all but the last axis of each product whose factors all depend on data, that is,
-    none is made of parameters alone.
+    none is made of parameters alone. A product of matrices has a score for each pair of entries.
     """
     nodes: list[Any] = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     visits = set(nodes)
@@ -41,7 +44,8 @@ def _products(tensors: Iterable[torch.Tensor]) -> Iterable[tuple[int, ...]]:
         if name.startswith(PRODUCTS):
             shape = tuple(node._input_metadata[0].shape)
             parts = [further for further, _ in node.next_functions]
-            if len(shape) > 2 and not any(map(is_of_parameters, parts)):
+            is_square = len(shape) > 2 and (shape[-1] == shape[-2] or name.startswith(FUSED))
+            if is_square and not any(map(is_of_parameters, parts)):
                 yield shape[:-1]
         for further, _ in node.next_functions:
             if further is not None and further not in visits and len(visits) < MAX_NODES:

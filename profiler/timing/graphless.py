@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from hops_profiler.timing.counts import Counts
 from hops_profiler.timing.inputs import is_compiling
+from hops_profiler.timing.regular import FREQUENT
 
 EARLY_ITERATIONS = 8
 """Blocks in these first iterations belong to training, which was not seen to work without them."""
@@ -83,7 +84,8 @@ class GraphlessBlocks:
 
         Returns None until this iteration's blocks have taken longer than a regular iteration. Then
         returns a tuple of one item: this block's place if the blocks that the first iterations did
-        not have took that long alone, else None.
+        not have took that long alone, else None; or FREQUENT if this block took that long, but two
+        of the first iterations had it.
         """
         if counts.iterations < EARLY_ITERATIONS and len(self._early_places) < MAX_BLOCKS:
             self._add_early(_place(frame), counts.iterations)
@@ -97,7 +99,7 @@ class GraphlessBlocks:
         place = _place(frame)
         first = self._early_places.get(place)
         if first == _MANY_TIMES:
-            return None
+            return (FREQUENT,) if took > mean else None
         if first is None:
             self._later_seconds += took
         else:

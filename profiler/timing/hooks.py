@@ -38,6 +38,7 @@ from torch.utils.data import dataloader
 begin_data, begin_backward = Recorder.begin_data, Recorder.begin_backward
 begin_update, leave, abandon = Recorder.begin_update, Recorder.leave, Recorder.abandon
 add_batch, end_loader, inspect = Recorder.add_batch, Recorder.end_loader, Recorder.inspect
+add_batch_elsewhere, read_graphless = Recorder.add_batch_elsewhere, (Recorder.read_graphless, None)
 add_evaluation, add_graphless = Recorder.add_evaluation, Recorder.add_graphless
 step, step_elsewhere, retire = Recorder.step, Recorder.step_elsewhere, Recorder.retire
 read_loss, number, switched = Recorder.read_loss, Recorder.number, (Recorder.switch_loader, None)
@@ -215,8 +216,9 @@ class Hooks:
                 if self.rows.is_open or self._inputs.looking:
                     self._note_batch(batch)
                 size = next_size(loader, batch)
-                extend((leave, now, add_batch, size) if now else (add_batch, size))
+                extend((leave, now, add_batch, size) if now else (add_batch_elsewhere, size))
                 extend(switched if sizes.switches else ())
+                extend(() if torch.is_grad_enabled() else read_graphless)
                 if queue.immediate:
                     if queue.flush():
                         self._report()

@@ -22,6 +22,7 @@ from hops_profiler.timing.passes import (
     Call,
     Calls,
     checksum,
+    is_of_leaves,
     number_of,
     rows_of_layers,
     tensors_in,
@@ -80,6 +81,7 @@ class Inputs:
         self._given_before: dict[int, Any] = {}
         self._returned: dict[int, Any] = {}
         self._read_axes: set[int] = set()  # lengths of the first two axes of loaded tensors
+        self._read_storages: set[int] = set()  # their storages
         self._in_graphless = False
         self._other_rows = 0  # rows passed to modules without parameters, and to functions
         self._inside_other = False  # within a call of a module without parameters
@@ -355,6 +357,7 @@ class Inputs:
                 raise
         self._graphless = []
         batch.place, batch.read_axes, self._read_axes = place, self._read_axes, set()
+        batch.read_storages, self._read_storages = self._read_storages, set()
         self.seconds += perf_counter() - begin
         batch.samples = batch.samples or self._other_rows
         self._has_batch = True
@@ -363,13 +366,17 @@ class Inputs:
         return batch
 
     def note_read(self, batch: Any) -> None:
-        """Note the axes of a batch that a loader yielded."""
+        """Note the axes and the memory of a batch that a loader yielded."""
         for tensor in tensors_in(batch, DEPTH):
             self._read_axes.update(tensor.shape[:2])
+            with suppress(RuntimeError, NotImplementedError):  # it has no storage
+                reference = StorageWeakRef(tensor.untyped_storage())
+                self._given[reference.cdata] = reference
+                self._read_storages.add(reference.cdata)
 
     def _forget(self) -> None:
         self.seconds = 0.0
-        self._read_axes = set()
+        self._read_axes, self._read_storages = set(), set()
         self._calls.forget()
         self._graphless = []
         self._given_before, self._given, self._returned = self._given, {}, {}
@@ -397,15 +404,17 @@ class Inputs:
                     rows = int(layer_input.shape[1]) if layer_input.dim() == 3 else rows
                 source = _address(tensors[0]) if tensors else 0
                 self._call = Call(id(key), rows, _second_axes(values), source)
+                inner = [tensor for tensor in tensors if tensor.grad_fn is not None]
+                self._call.depends = not all(map(is_of_leaves, inner))
                 self._call.passes_back = any(
                     _is_parameter(tensor) and not isinstance(tensor, torch.nn.Parameter)
                     for tensor in tensors
-                )
-                self._call.depends = _within_graph(tensors)
+                ) or (bool(inner) and not self._call.depends)
                 self._call.is_index = bool(tensors) and not tensors[0].is_floating_point()
                 self._call.is_text = self._call.is_index and self._sequence is None
                 self._call.is_words = _is_words(module, tensors)
                 self._call.lengths = {n for tensor in tensors for n in tensor.shape}
+                self._call.first_axes = {n for tensor in tensors for n in tensor.shape[:1]}
                 if module is not None:
                     trained = [p for p in module.parameters() if p.requires_grad]
                     self._call.unclear = _is_ensemble(trained, rows)

@@ -53,7 +53,8 @@ class InspectionPlan:
     def is_due(self, recorder: Recorder, interval: int) -> bool:
         """True if the next iteration is to be inspected."""
         iterations = recorder.counts.iterations
-        if iterations in INSPECT_AT or recorder.sample_counter.awaits_steps:
+        counter = recorder.sample_counter
+        if iterations in INSPECT_AT or counter.awaits_steps or counter.reads_less:
             return True
         # Loaders show their batches, so nothing needs inspection after the first iterations.
         reads = recorder.sample_counter.reads

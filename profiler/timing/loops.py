@@ -349,8 +349,9 @@ def _count_passes(iterable: ast.expr, target: ast.expr, names: _Names) -> tuple[
             return None
         iterable, target = iterable.args[0], target.elts[1]
     with SuppressErrors():
-        passes = names.range(iterable)
-        return len(passes), len(passes) - 1 - passes.index(names.value(target))
+        passes, current = names.range(iterable), names.value(target)
+        if type(current) is int:  # any other value would be compared with each one of the range
+            return len(passes), len(passes) - 1 - passes.index(current)
     return None
 
 

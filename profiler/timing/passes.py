@@ -30,7 +30,10 @@ MAX_PARTS = 1024
 MAX_TERMS = 64
 """Maximum number of nodes of a loss that are visited to read the shapes of its terms."""
 
-SELECTIONS = ("Index", "MaskedSelect")
+JOINTS = ("Stack", "Cat")
+"""Prefixes of the names of nodes that join tensors."""
+
+SELECTIONS = ("IndexBackward", "IndexSelect", "MaskedSelect")
 """Prefixes of the names of nodes that select rows."""
 
 MAX_SELECTING_NODES = 256
@@ -63,6 +66,7 @@ class Call:
       returned something else.
     - ``axes``: lengths of its inputs' second axes that may be batch axes. ``unclear``: either of
       the first two axes of its input may be the batch axis.
+    - ``first_axes``: lengths of the first axes of its inputs.
     - ``features``: lengths of the axes after the first of what it returned. ``lengths``: lengths of
       all axes of its inputs and of what it returned.
     - ``nodes``: numbers of its outputs in the graph. ``since``: number of the last node before the
@@ -85,6 +89,7 @@ class Call:
             "depends",
             "width",
             "features",
+            "first_axes",
             "is_index",
             "is_made",
             "is_text",
@@ -109,6 +114,7 @@ class Call:
         self.unclear = self.passes_back = self.depends = self.is_made = self.is_index = False
         self.is_text = self.is_words = False
         self.features: set[int] = set()
+        self.first_axes: set[int] = set()
         self.lengths: set[int] = set()
         self.nodes: set[int] | None = None
 
@@ -154,7 +160,7 @@ class Batch:
       whose gradient is wanted. Half of them may have been made by a call that leads elsewhere.
     - ``parameters``: the first parameter that each called module trains. ``widths``: their shapes.
     - ``place``: the code that began the backward pass. ``read_axes``: lengths of the first axes of
-      what loaders yielded before it.
+      what loaders yielded before it; ``read_storages``: identities of its storages.
     """
 
     def __init__(
@@ -168,11 +174,12 @@ class Batch:
         is_stage: bool = False,
         graphless: Sequence[int] = (),
         others: Sequence[int] = (),
+        loss_rows: int = 0,
     ) -> None:
         self.rows = self.outputs = self.samples = self.own_rows = 0
         self.unclear, self.is_stage, self.graphless = adds_terms, is_stage, graphless
         self.unused_rows = 0
-        self.loss_rows = _first_axis(terms)
+        self.loss_rows = loss_rows
         self.axes: set[int] = set()
         self._features: set[int] = set()
         self._lengths: set[int] = set()
@@ -181,6 +188,7 @@ class Batch:
         self.parameters: set[int] = set()
         self.widths: set[tuple[int, ...]] = set()
         self.read_axes: set[int] = set()
+        self.read_storages: set[int] = set()
         self.place: Any = None
         self.is_made = self.wants_gradient = self.adds_calls = False
         self._data_rows = self._made_rows = 0  # maximum of calls on data, and on calls' results
@@ -334,8 +342,10 @@ class Batch:
                 self.samples = n
             else:
                 self.unclear = True
-        else:
-            self.unclear |= not _has_rows(terms, samples)
+        elif not _has_rows(terms, samples):
+            n = _rows_beside(repeats, terms)
+            self.samples = n or samples
+            self.unclear |= not n
 
     def _shows_one(self, terms: Collection[tuple[int, ...]]) -> bool:
         """Whether all entries of the loss may be of one sample: they lie along axes of its calls'
@@ -357,6 +367,22 @@ def _by_module(calls: Iterable[Call]) -> list[list[Call]]:
     return list(groups.values())
 
 
+def _of_other_rows(calls: Iterable[Call]) -> list[Call]:
+    """One of the ``calls`` for each different input: the same points may be joined anew for the
+    equation and for its data.
+    """
+    kept: list[Call] = []
+    for call in calls:
+        content = call.content, call.rows
+        if not any(
+            call.source == other.source
+            or (None not in content and content == (other.content, other.rows))
+            for other in kept
+        ):
+            kept.append(call)
+    return kept
+
+
 def _is_one_of_divisors(
     terms: Collection[tuple[int, ...]], repeats: Sequence[Sequence[Call]]
 ) -> bool:
@@ -367,6 +393,17 @@ def _is_one_of_divisors(
     rows_given = {call.rows for calls in repeats for call in calls}
     is_one = len(first_axes) == 1 and 1 not in first_axes and first_axes < rows_given
     return is_one and not any(rows % n for rows in rows_given for n in first_axes)
+
+
+def _rows_beside(calls: Sequence[Sequence[Call]], terms: Iterable[tuple[int, ...]]) -> int:
+    """Number of samples if the only call is given all parts of the samples, joined, and beside them
+    a number for each sample, such as its offset or its length; the result and the loss have as many
+    rows. Otherwise 0.
+    """
+    rows = {shape[0] for shape in terms}
+    is_one = len(calls) == len(calls[0]) == len(rows) == 1
+    shown = calls[0][0].first_axes & {calls[0][0].outputs}
+    return max(rows) if is_one and rows == shown else 0
 
 
 def _has_rows(terms: Iterable[tuple[int, ...]], samples: int) -> bool:
@@ -393,9 +430,9 @@ def _are_of_a_sequence(singles: Iterable[Sequence[Call]]) -> bool:
 def _steps_of(calls: Sequence[Call]) -> int:
     """Samples of a module's calls of one row each. Each call is a sample (an episode's step),
     unless all are steps through one existing sequence: each takes the previous result, and a part
-    of the same tensor or a word's number.
+    of the same tensor or a word's number; or they are parts of a tensor that is trained itself.
     """
-    depend = sum(call.depends for call in calls) >= len(calls) - 1
+    depend = sum(call.depends or call.passes_back for call in calls) >= len(calls) - 1
     storages = {call.storage for call in calls}
     is_whole = len(storages) == 1 and storages != {None}
     return 1 if depend and (is_whole or all(call.is_index for call in calls)) else len(calls)
@@ -455,8 +492,10 @@ class Calls:
         if nodes is not None:
             in_graph |= _calls_inside(_edge(roots), set(by_node.values()) - in_graph)
         calls = [*self._without_nodes, *in_graph]
-        terms = dict(_terms(roots))
+        terms = dict(_terms(roots, {call.rows for call in calls}))
         terms = {node: terms[node] for node in terms if not is_of_parameters(node)} or terms
+        if nodes is not None and any(call.passes_back for call in in_graph):
+            terms = self._without_gradients(terms, in_graph)
         adds_terms, parts = False, 0
         if nodes is not None:
             only = len(in_graph) == len(set(by_node.values())) and not graphless
@@ -476,10 +515,33 @@ class Calls:
             parts=parts,
             is_stage=gradients is not None and any(t.numel() > 1 for t in tensors_in(roots, 1)),
             graphless=graphless,
+            loss_rows=rows_of_loss(roots),
             others=[*others, *graphless] if nodes is not None else (),
         )
         batch.unused_rows = sum(others)
         return batch
+
+    def _without_gradients(
+        self, terms: dict[Any, set[tuple[int, ...]]], calls: Collection[Call]
+    ) -> dict[Any, set[tuple[int, ...]]]:
+        """The ``terms`` without those over gradients by a call's input alone (forces on atoms), if
+        others are over its output (energies of molecules): these show the samples.
+        """
+        if not 1 < len(terms) <= MAX_PARTED_TERMS:
+            return terms
+        by_node = {node: call for call in calls for node in call.nodes or ()}
+        direct: set[Call] = set()
+        kept = []
+        for term in terms:
+            nodes = _nodes_below([term], by_node)
+            if nodes is None:
+                return terms
+            direct |= {by_node[node] for node in nodes}
+            kept += [term] if nodes else []
+        others = [term for term in terms if term not in kept]
+        if any(not _calls_inside([term], calls) <= direct for term in others):
+            return terms
+        return {term: terms[term] for term in kept} or terms
 
     def _parts(
         self, calls: Collection[Call], terms: Mapping[Any, set[tuple[int, ...]]], *, only: bool
@@ -498,7 +560,7 @@ class Calls:
             is_made = call.is_made or call.depends or (makes and call.passes_back)
             if call.rows > 1 and not is_made:
                 by_module.setdefault(call.module, []).append(call)
-        several = [own for own in by_module.values() if len({call.source for call in own}) > 1]
+        several = [own for own in map(_of_other_rows, by_module.values()) if len(own) > 1]
         if not several or not 1 < len(terms) <= MAX_PARTED_TERMS:
             return False, 0
         numbers_of: dict[Call, set[int]] = {}
@@ -513,8 +575,7 @@ class Calls:
         for own in several:
             seen = [call for call in own if call in numbers_of]
             apart = [
-                one.source != other.source and not numbers_of[one] & numbers_of[other]
-                for one, other in combinations(seen, 2)
+                not numbers_of[one] & numbers_of[other] for one, other in combinations(seen, 2)
             ]
             parted |= any(apart)
             match = all(
@@ -582,16 +643,16 @@ def _number(node: Any) -> int | None:
     return None if number is None else int(number())
 
 
-def _terms(roots: Any) -> Iterator[tuple[Any, set[tuple[int, ...]]]]:
+def _terms(roots: Any, rows: Collection[int] = (1,)) -> Iterator[tuple[Any, set[tuple[int, ...]]]]:
     """Nodes of the tensors whose sums or means make up the loss, with the tensors' shapes; empty
-    before PyTorch 2.3.
+    before PyTorch 2.3. Numbers that are joined into a tensor are sums or means of terms, unless
+    they may be of one sample each, as calls have one row or ``rows`` is as many.
     """
     nodes = _edge(roots)
     visits = set(nodes)
     for node in nodes:  # the list grows in the loop
-        sizes = {tuple(output.shape) for output in getattr(node, "_input_metadata", ())}
-        sizes = {size for size in sizes if prod(size) > 1}
-        if sizes:
+        sizes = _sizes(node)
+        if sizes and (1 in rows or not _joins_numbers(node, rows)):
             yield node, sizes
             continue
         for further, _ in node.next_functions:
@@ -600,9 +661,32 @@ def _terms(roots: Any) -> Iterator[tuple[Any, set[tuple[int, ...]]]]:
                 nodes.append(further)
 
 
+def _sizes(node: Any) -> set[tuple[int, ...]]:
+    """Shapes of a node's results with more than one entry."""
+    sizes = {tuple(output.shape) for output in getattr(node, "_input_metadata", ())}
+    return {size for size in sizes if prod(size) > 1}
+
+
+def _joins_numbers(node: Any, rows: Collection[int]) -> bool:
+    """Whether a node's result is a vector of numbers that were joined, and possibly weighted; not
+    if their number is one of ``rows``.
+    """
+    nodes, (length, *others) = [node], max(_sizes(node))
+    if others or length in rows:
+        return False
+    for part in nodes:  # the list grows in the loop
+        inputs = [further for further, _ in part.next_functions if further is not None]
+        if type(part).__name__.startswith(JOINTS):
+            return not any(map(_sizes, inputs))
+        if len(nodes) > DEPTH:
+            break
+        nodes += [further for further in inputs if _sizes(further) == {(length,)}]
+    return False
+
+
 def rows_of_loss(roots: Any) -> int:
     """Length of the first axis of the first term of a loss; 0 if it has none."""
-    return _first_axis(shapes for _, shapes in _terms(roots))
+    return _first_axis(shapes for node, shapes in _terms(roots) if not is_of_parameters(node))
 
 
 def rows_of_layers(roots: Any) -> int:
@@ -641,6 +725,25 @@ def is_of_parameters(node: Any, depth: int = DEPTH) -> bool:
         return False
     inputs = [further for further, _ in node.next_functions]
     return all(is_of_parameters(further, depth - 1) for further in inputs)
+
+
+def is_of_leaves(tensor: torch.Tensor) -> bool:
+    """Whether a tensor was computed from data alone whose gradient is wanted: the coordinates of
+    points that are joined for a model, or rows with an attack. False if a parameter of a module
+    took part, or if the graph is too large.
+    """
+    nodes = _edge(tensor)
+    visits = set(nodes)
+    for node in nodes:  # the list grows in the loop
+        if isinstance(getattr(node, "variable", None), torch.nn.Parameter):
+            return False
+        for further, _ in node.next_functions:
+            if further is not None and further not in visits:
+                if len(visits) >= MAX_SELECTING_NODES:
+                    return False
+                visits.add(further)
+                nodes.append(further)
+    return True
 
 
 def number_of_loss(roots: Any) -> int:

@@ -18,6 +18,7 @@ from hops_profiler.timing.pauses import MAX_DOUBTFUL_SHARE, ROLLOUT, Pauses
 from hops_profiler.timing.phases import PhaseClock
 from hops_profiler.timing.reads import Reads
 from hops_profiler.timing.regular import (
+    FREQUENT,
     MAX_KINDS,
     MIN_EVALUATION_INTERVAL,
     RegularIterations,
@@ -93,8 +94,12 @@ class Recorder:
         self._time = 0.0  # of the last event that ended a phase
         self._leader: int | None = None
         self._other_steps: dict[int, int] = {}  # by optimizer, since the leader's last step
+        self._heirs: set[int] = set()  # optimizers that stepped after a pass beside the leader
         self._steps_to_lead = STEPS_TO_NEW_LEADER
         self._leader_is_gone = self._leader_is_new = False
+        self._turn_begin = self._turn = (
+            0  # iterations before the leader's turn, and of the one before
+        )
         # By optimizer: the counts at its last step, what was known of its samples, and a step.
         self._former_leaders: dict[int, tuple[Counts, WarmUp, Any, Step | None]] = {}
         self._reads = Reads()
@@ -102,6 +107,8 @@ class Recorder:
         # By passes, batches read and evaluations: times of the first such iteration, unless it was
         # known to be regular.
         self._first_times: dict[tuple[int, int, int], Times] = {}
+        # Of iterations that also read a batch for what the training began with, perhaps a rollout.
+        self._doubtful_seconds = 0.0
         self._steps_without_backward = 0
         self._accumulation = Accumulation()
         self._closure_steps = 0
@@ -117,6 +124,7 @@ class Recorder:
     def _begin_iteration(self) -> None:
         self._passes = self._evaluations = 0
         self._graphless, self._late_place = False, None
+        self._reads_graphless = self._is_frequent = False
         self._pauses.begin_iteration()
         self.sample_counter.begin_iteration()
         self._phases.restart()
@@ -143,13 +151,16 @@ class Recorder:
 
     @property
     def time_is_unknown(self) -> bool:
-        """True if time excluded as evaluations may be part of the training, or the reverse, or if
-        backward passes end the iterations and may accumulate a gradient.
+        """True if time excluded as evaluations may be part of the training, or the reverse; if
+        backward passes end the iterations and may accumulate a gradient; or if all of several
+        optimizers step several times for each read, which may be the iteration.
         """
         if self._leader == _BACKWARD and self._accumulation.is_unseen:
             return True
+        if self._reads.others and self.sample_counter.reuses_batches:
+            return True
         doubtful_seconds = self._pauses.doubtful_seconds + self._graphs.doubtful_seconds
-        doubtful_seconds += self._exclusions.doubtful_seconds
+        doubtful_seconds += self._exclusions.doubtful_seconds + self._doubtful_seconds
         return doubtful_seconds > MAX_DOUBTFUL_SHARE * self.counts.iteration.sum
 
     @property
@@ -262,6 +273,16 @@ class Recorder:
         self.sample_counter.add_batch(samples)
         return infers
 
+    def add_batch_elsewhere(self, samples: int) -> None:
+        """Note a batch that another thread read, perhaps far ahead: the models' inputs show when it
+        is trained on.
+        """
+        self.sample_counter.last_batch = samples or self.sample_counter.last_batch
+
+    def read_graphless(self, _: object = None) -> None:
+        """Note that the last batch was read in code that builds no graph, as by an evaluation."""
+        self._reads_graphless = True
+
     def end_loader(self, _: object = None) -> None:
         """Note that the loader had no further batch."""
         if not self._phases.open:  # else it is a loader within the data set
@@ -305,11 +326,16 @@ class Recorder:
     def add_graphless(self, late_place: Any) -> None:
         """Note that the loop spent more than an iteration's time in code that builds no graph.
 
-        ``late_place`` is any key for this code if the training began without it; else None.
+        ``late_place`` is any key for this code if the training began without it; FREQUENT if it
+        came twice at first; else None.
         """
-        if not self._phases.open:
-            self._graphless = True
-            self._late_place = late_place or self._late_place
+        if self._phases.open:
+            return
+        if late_place == FREQUENT:
+            self._is_frequent = True
+            return
+        self._graphless = True
+        self._late_place = late_place or self._late_place
 
     def step(self, optimizer: int) -> bool:
         """Note a step of the optimizer with this key. True if an iteration ended with it."""
@@ -324,21 +350,22 @@ class Recorder:
                 self.counts.end(now, max(1, self._closure_steps))
                 return True
         iterations = 1
-        if optimizer in self._former_leaders and self._is_learner(optimizer):
+        is_former = optimizer in self._former_leaders
+        if is_former and (self._is_learner(optimizer) or self._reads_in_turn(optimizer)):
             del self._former_leaders[optimizer]
             self._keep_leader()
-        elif optimizer in self._former_leaders:
+        elif is_former:
             self._restore_leader(optimizer)
         elif self._leader_is_gone:
             self._leader_is_gone = False
+            heir = next(iter(self._heirs & self._other_steps.keys()), None)
+            if heir is not None:
+                return self._lead_after_copies(heir)
         elif optimizer != self._leader and self._leader is not None:
             iterations = self._other_steps[optimizer] = self._other_steps.get(optimizer, 0) + 1
+            self._heirs |= {optimizer} if self._passes else set()
             if iterations < self._steps_to_lead:
-                if optimizer in self._reads.others:
-                    return False
-                reads = self.sample_counter.iterations_that_read
-                steps = self._reads.step(optimizer, reads, self.counts.iterations)
-                return bool(steps) and self._lead_by_reads(optimizer, steps)
+                return self._step_beside_leader(optimizer)
             self._keep_leader()
         if self._passes or "backward" in self._phases.open or not self.counts.passes:
             self._steps_without_backward = 0
@@ -349,10 +376,21 @@ class Recorder:
         self._other_steps.clear()
         return self._end_iteration(now, iterations)
 
+    def _step_beside_leader(self, optimizer: int) -> bool:
+        """Note a step of an optimizer that does not lead. True if it leads from now on, as it steps
+        once for each read.
+        """
+        if optimizer in self._reads.others:
+            return False
+        reads = self.sample_counter.iterations_that_read
+        steps = self._reads.step(optimizer, reads, self.counts.iterations)
+        return bool(steps) and self._lead_by_reads(optimizer, steps)
+
     def retire(self, optimizer: int) -> None:
         """Note that ``optimizer`` is gone: if it led, the next one to step becomes the leader."""
         self._leader_is_gone |= optimizer == self._leader
         self._former_leaders.pop(optimizer, None)
+        self._other_steps.pop(optimizer, None)
         self._reads.forget(optimizer)
 
     def step_elsewhere(self, optimizer: int) -> None:
@@ -430,6 +468,7 @@ class Recorder:
             or self._phases.open
             or counter.has_inspection
             or self._graphless
+            or self._is_frequent
             or self._steps_elsewhere
             or self._graphs.has_number
         )
@@ -466,6 +505,8 @@ class Recorder:
     def _keep_leader(self) -> None:
         """Store the state of the leader, as another optimizer replaces it; it may return."""
         self._leader_is_new = True
+        self._turn = self.counts.iterations - self._turn_begin
+        self._turn_begin = self.counts.iterations
         if self._leader is not None and len(self._former_leaders) < MAX_FORMER_LEADERS:
             counts, counter = copy.deepcopy(self.counts), self.sample_counter
             former = counts, self._warmup.copy(), counter.learnt, counter.leading_step
@@ -482,6 +523,15 @@ class Recorder:
         verdict = are_learners(step, leading_step)
         counter.unclear |= verdict is None
         return bool(verdict)
+
+    def _reads_in_turn(self, optimizer: int) -> bool:
+        """Whether a former leader and the leader take long turns, as in epochs for each of two
+        models, and each of their steps followed a read of its own.
+        """
+        former, counts = self._former_leaders[optimizer][0], self.counts
+        steps, batches = former.iterations, former.loader_batches
+        is_long = self._turn >= STEPS_TO_NEW_LEADER and batches >= steps
+        return is_long and counts.loader_batches - batches >= counts.iterations - steps
 
     def _restore_leader(self, optimizer: int) -> None:
         """Make a former leader the leader again, as it steps. Everything since its last step
@@ -517,9 +567,22 @@ class Recorder:
         self._begin_iteration()
         return True
 
+    def _lead_after_copies(self, optimizer: int) -> bool:
+        """Make ``optimizer`` the leader, which stepped after the former leader and outlived it: the
+        former trained a copy of the model for a while, whose gradient this step takes.
+        """
+        former, passes = self.counts, self.counts.passes + self._passes
+        self._forget_iterations()
+        self._leader = optimizer
+        self.counts.end(self._time, 1, passes)
+        self.counts.first_step = former.first_step
+        self._begin_iteration()
+        return True
+
     def _forget_iterations(self) -> None:
         self._first_times.clear()
         self._exclusions.clear()
+        self._doubtful_seconds = 0.0
         self.counts, self._regular, self._leader = Counts(), RegularIterations(), None
         self._former_leaders.clear()
         self._warmup.clear()
@@ -550,6 +613,9 @@ class Recorder:
         self._graphs.end_iteration(self.counts.iterations - 1, self.counts.took, backward)
         if not (regular or is_first):
             self.counts.interruptions += 1
+        may_roll_out = self._is_frequent and counter.fetches > 0 and not self._reads_graphless
+        if may_roll_out and not (regular or is_first):
+            self._doubtful_seconds += self.counts.took
         if not (counter.fetches or is_first):
             self._exclusions.add(self._passes, 1, 0.0 if regular else self.counts.took)
         seconds = self._phases.seconds
@@ -569,6 +635,7 @@ class Recorder:
             # Without a loader, blocks that were there from the beginning may be rollouts.
             rare = fetches > 0 and iterations - self._last_graphless >= MIN_EVALUATION_INTERVAL
             self._evaluations += rare or self._has_late_evaluation()
+            self._is_frequent |= self._late_place is None and not rare
             self._last_graphless = iterations
         if iterations == 0:
             self._early_evaluations = self._evaluations
@@ -580,6 +647,8 @@ class Recorder:
             if self._pauses.judge(iterations, is_early=is_early) == ROLLOUT:
                 self._evaluations = usual
         regular = iterations > 0 and self._regular.vote(*self._votes)
+        if self._regular.reads_less:
+            self._regular.reads_less, self.sample_counter.reads_less = False, True
         if regular and (learners == 1 or fetches):
             self._regular.learn(self._passes, samples, batches)
         return regular

@@ -20,18 +20,23 @@ MIN_EVALUATION_INTERVAL = 16
 trains on, come more often."""
 
 
+FREQUENT = "frequent"
+"""Stands for the places of code that more than one of the first iterations ran without a graph."""
+
+
 class RegularIterations:
     """Learns for each number of backward passes in an iteration how many batches a regular one
     reads, how often it puts a model into evaluation mode, and how many samples it trains on.
 
     The iterations decide by majority vote (Boyer and Moore), so it does not matter whether a loop
     reads one batch per step, one from each of several loaders, eight for an accumulated gradient,
-    or none.
+    or none. ``reads_less`` is True once they read fewer batches than before.
     """
 
     def __init__(self) -> None:
         # By number of passes: fetches, evaluations, votes, samples, batches.
         self._kinds: dict[int, list[float]] = {}
+        self.reads_less = False
         self._last_uneven = -MIN_EVALUATION_INTERVAL
         self._late_places: dict[Any, tuple[int, int]] = {}  # their first and last iterations
 
@@ -72,6 +77,7 @@ class RegularIterations:
         kind[2] -= 1
         if kind[2] >= 0:
             return False
+        self.reads_less |= 0 < fetches < kind[0]
         kind[:] = fetches, evaluations, 1, 0, 0
         return True
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         widths: set[tuple[int, ...]]
         place: Any
         read_axes: set[int]
+        read_storages: set[int]
 
 
 MAX_SAMPLES_ERROR = 0.05
@@ -65,6 +66,8 @@ class SampleCounter:
       after an inspected one is to be inspected, too, as several optimizers step.
     - ``awaits_steps``: an iteration has several steps on what it read, and those of none have been
       inspected yet.
+    - ``reads_less``: regular iterations read fewer batches than before, and none of them has been
+      inspected yet.
     - ``is_stage``: a backward pass took gradients from another stage or passed some to it.
     """
 
@@ -73,6 +76,8 @@ class SampleCounter:
         self.ranks = self.share = 1
         self.factor = 1.0
         self.reads = self.unclear = self.varies = self.is_stage = False
+        self.reads_less = False
+        self._read = self._given_rows = 0.0  # of the last inspected iteration that read
         self.awaits_steps = self._adds_calls = self._repeats_rows = False
         self.last_batch = 0
         self.last_read: tuple[float, float] = 0.0, 0.0
@@ -82,6 +87,7 @@ class SampleCounter:
         self._loss = LossRows()
         self._input = self._pass_input = 0.0
         self._previous_factor = 0.0
+        self._judges_all = False  # the last inspected iteration gave a model all rows read
         # The leading optimizer's step before this iteration, with the iterations before it; and
         # the samples of an iteration as a multiple of that step's.
         self._leading_step: tuple[int, Step] | None = None
@@ -114,6 +120,7 @@ class SampleCounter:
         self._graphless_rows: set[int] = set()  # of calls without a graph before its passes
         self._axes: set[int] = set()
         self._read_axes: set[int] = set()
+        self._read_storages: set[int] = set()
         self._new_passes: tuple[int, float] = _NO_PASSES  # since the last step
         self._step_passes: tuple[int, float] = _NO_PASSES  # those that led to the last step
 
@@ -216,6 +223,7 @@ class SampleCounter:
         self._graphless_rows.update(batch.graphless)
         self._axes |= batch.axes
         self._read_axes |= batch.read_axes
+        self._read_storages |= batch.read_storages
         self.is_stage |= batch.is_stage
         # Steps of an episode count one by one, and so may the joint steps of several episodes.
         self._adds_calls |= batch.adds_calls
@@ -265,6 +273,8 @@ class SampleCounter:
         """
         stages: dict[frozenset[int], int] = {}
         for batch in self._step_batches:
+            if not (batch.samples or batch.parameters):
+                continue  # over what was computed before, such as embeddings
             key = frozenset(batch.parameters if batch.is_stage else ())
             stages[key] = stages.get(key, 0) + batch.samples
         are_apart = len(frozenset().union(*stages)) == sum(map(len, stages))
@@ -365,14 +375,16 @@ class SampleCounter:
         if self.has_inspection:
             if self.awaits_steps:
                 self.awaits_steps = False
-                self.unclear = self.unclear or not trains_on(self._steps, self.last_read[0])
+                is_known = trains_on(self._steps, self.last_read[0], self._read_storages)
+                self.unclear = self.unclear or not is_known
             skips, self._skips = self._skips, self._is_skipped()
             self.unclear = self.unclear or self._is_shared_out() or (skips and self._skips)
             if self.ranks > 1:
                 # One rank may read for all ranks and distribute the batches.
                 distributes = self._input * self.ranks == self.samples
                 self.share = self.ranks if distributes else 1
-            self._compare_with_input()
+            if not self._keeps_batches():
+                self._compare_with_input()
         samples = self.samples / self.share * self.factor
         return samples, min(passes, self.fetches / self.share)
 
@@ -453,6 +465,19 @@ class SampleCounter:
         is_less = 0 < passes < self.fetches and 0 < self._rows == passes * batch
         return is_less and self._switches <= 1
 
+    def _keeps_batches(self) -> bool:
+        """Whether the model is given as many rows as before although less is read, and count them:
+        a loader's batches were kept and are used again, as `itertools.cycle` does.
+        """
+        read, given_rows = self._read, self._given_rows
+        self._read = self.samples / self.share
+        self._given_rows = max(self._step_passes[1], self._new_passes[1])
+        is_less, self.reads_less = self.reads_less and self._read < read, False
+        if not (is_less and self._given_rows == given_rows):
+            return False
+        self.factor *= read / self._read
+        return True
+
     def _compare_with_input(self) -> None:
         """Set the ratio of samples trained on to samples read, once two inspections agree on it.
 
@@ -470,6 +495,9 @@ class SampleCounter:
             is_part = is_part and self._rows + self._unused_rows < read
             # A pass over a whole batch is not over a slice; other passes use the other batches.
             is_part = is_part and given_rows < passes * self._smallest / self.share
+            # If each iteration first gives a model all rows, it chooses those to train on.
+            judged, self._judges_all = self._judges_all, read in self._graphless_rows
+            is_part = is_part and not (judged and self._judges_all)
             independent = self._rows == self._outputs == given_rows
             has_axis = not self._read_axes or given_rows // passes in self._read_axes
             ready_made = read == self.fetches and independent and given_rows % read == 0

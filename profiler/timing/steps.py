@@ -64,10 +64,16 @@ def are_learners(one: Step, other: Step) -> bool | None:
     return is_alike and one.parameters != other.parameters and one.differs(other)
 
 
-def trains_on(steps: Sequence[Step], rows: float) -> bool:
+def trains_on(steps: Sequence[Step], rows: float, storages: set[int]) -> bool:
     """Whether the ``steps`` of an iteration are over the ``rows`` that it read: each over all of
     them, or over a chunk, beside rows that a model made. The last step is that of this model.
+
+    Steps that take nothing but parts of the ``storages`` that were read are over these rows, too:
+    those of copies that adapt to a task each.
     """
+    taken = {storage for step in steps for storage, _ in step.sources}
+    if taken and taken <= storages:
+        return True
     real = [step for step in steps[:-1] if step.own_rows]
     if sum(step.own_rows for step in real) == rows:
         return True

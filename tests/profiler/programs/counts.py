@@ -4,7 +4,9 @@ Each runs in a child process, which prints its name and number first.
 """
 
 import copy
+import itertools
 import os
+import queue
 import sys
 import threading
 import time
@@ -1674,6 +1676,240 @@ def steps_of_games_in_arrays():
     for _ in range(STEPS):
         values = [model(torch.randn(BATCH, 6).double().numpy()) for _ in range(5)]
         train(torch.cat(values).pow(2).mean(), optimizer)
+
+
+def coordinates_of_points():
+    """Gradients by each coordinate are wanted, so the coordinates are joined for the model."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        place, time = (torch.rand(4 * BATCH, 1, requires_grad=True) for _ in range(2))
+        value = model(torch.cat([place, time], 1))
+        (slope,) = torch.autograd.grad(value.sum(), place, create_graph=True)
+        border = model(torch.rand(BATCH, 2))
+        train((slope + value).pow(2).mean() + border.pow(2).mean(), optimizer)
+
+
+def molecules_of_several_sizes():
+    """As `molecules_and_their_atoms`, but each molecule has another number of atoms."""
+    model = Molecules()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    numbers = torch.arange(BATCH).repeat_interleave(torch.arange(BATCH) + 2)
+    for _ in range(STEPS):
+        atoms = torch.randn(len(numbers), 3, requires_grad=True)
+        energies = model(atoms, numbers)
+        (forces,) = torch.autograd.grad(energies.sum(), atoms, create_graph=True)
+        train(energies.pow(2).mean() + forces.pow(2).mean(), optimizer)
+
+
+class Molecules(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 1)
+
+    def forward(self, atoms, numbers):
+        return torch.zeros(BATCH).index_add(0, numbers, self.layer(atoms).tanh().squeeze(1))
+
+
+def joined_losses():
+    """The means of two terms are joined, and weighted."""
+    model, optimizer = model_and_optimizer()
+    weights = torch.tensor([0.2, 0.8])
+    for _ in range(STEPS):
+        out = model(torch.randn(BATCH, 6))
+        train((torch.stack([out.pow(2).mean(), out.abs().mean()]) * weights).sum(), optimizer)
+
+
+def joined_losses_of_others():
+    """As `joined_losses`, but of different rows: two data sets, or two views."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        losses = [model(torch.randn(BATCH, 6)).pow(2).mean() for _ in range(2)]
+        train(torch.stack(losses).mean(), optimizer)
+
+
+def joined_losses_of_rows():
+    """The loss of each row is a number of its own."""
+    model = torch.nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        out = model(torch.randn(BATCH, 6))
+        train(torch.stack([row.pow(2).mean() for row in out]).mean(), optimizer)
+
+
+def gradients_of_copies():
+    """A step takes the gradients of two copies, each after three steps of its own optimizer."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        totals = [torch.zeros_like(parameter) for parameter in model.parameters()]
+        for _ in range(2):
+            inner = copy.deepcopy(model)
+            inner_optimizer = torch.optim.SGD(inner.parameters(), lr=0.01)
+            for _ in range(3):
+                train(inner(torch.randn(BATCH, 6)).pow(2).mean(), inner_optimizer)
+            inner(torch.randn(BATCH, 6)).pow(2).mean().backward()
+            for total, parameter in zip(totals, inner.parameters()):  # noqa: B905
+                total.add_(parameter.grad)
+        for parameter, total in zip(model.parameters(), totals):  # noqa: B905
+            parameter.grad = total
+        optimizer.step()
+
+
+def embeddings_in_parts():
+    """The loss compares all rows of two models; each part then goes forward and backward again."""
+    models = torch.nn.Linear(6, 4), torch.nn.Linear(5, 4)
+    optimizer = torch.optim.SGD([p for model in models for p in model.parameters()], lr=0.01)
+    for _ in range(STEPS):
+        pairs = torch.randn(BATCH, 6), torch.randn(BATCH, 5)
+        with torch.no_grad():
+            kept = [model(rows) for model, rows in zip(models, pairs)]  # noqa: B905
+        for embeddings in kept:
+            embeddings.requires_grad_()
+        loss = (kept[0] @ kept[1].T).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        for model, rows, embeddings in zip(models, pairs, kept):  # noqa: B905
+            for part, gradient in zip(rows.chunk(4), embeddings.grad.chunk(4)):  # noqa: B905
+                model(part).backward(gradient)
+        optimizer.step()
+        show(loss)
+
+
+def chosen_rows():
+    """Each step trains on the worse half of what is read."""
+    model, optimizer = model_and_optimizer()
+    for batch in DataLoader(torch.randn(BATCH * STEPS, 6), batch_size=BATCH):
+        with torch.no_grad():
+            chosen = model(batch).pow(2).squeeze(1).topk(BATCH // 2)[1]
+        train(model(batch[chosen]).pow(2).mean(), optimizer)
+
+
+def points_joined_twice():
+    """The same points are joined for the equation and for its data."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    place, time = (torch.rand(BATCH, 1, requires_grad=True) for _ in range(2))
+    for _ in range(STEPS):
+        value = model(torch.cat([place, time], 1))
+        (slope,) = torch.autograd.grad(value.sum(), place, create_graph=True)
+        data = model(torch.cat([place, time], 1))
+        train((slope + value).pow(2).mean() + (data - 1).pow(2).mean(), optimizer)
+
+
+class Bags(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.EmbeddingBag(50, 6)
+
+    def forward(self, words, offsets):
+        return self.layer(words, offsets)
+
+
+def words_with_offsets():
+    """The words of all texts are in one vector, beside where each text begins."""
+    model = Bags()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    offsets = torch.arange(BATCH).cumsum(0)
+    for _ in range(STEPS):
+        words = torch.randint(50, (int(offsets[-1]) + 3,))
+        train(model(words, offsets).pow(2).mean(), optimizer)
+
+
+def loader_whose_batches_are_kept():
+    """After its first epoch, `cycle` yields the small loader's batches again without reading."""
+    model, optimizer = model_and_optimizer()
+    large = DataLoader(torch.randn(6 * STEPS * BATCH, 6), batch_size=6)
+    small = itertools.cycle(DataLoader(torch.randn(20, 6), batch_size=2))
+    for rows, others in zip(large, small):  # noqa: B905
+        train(model(torch.cat([rows, others])).pow(2).mean(), optimizer)
+
+
+def epochs_in_turns():
+    """Each of two models is trained for an epoch of the loader, by code of its own."""
+    models = [model_and_optimizer() for _ in range(2)]
+    loader = DataLoader(torch.randn(STEPS * BATCH, 6), batch_size=BATCH)
+    (first, steps), (second, others) = models
+    for _ in range(4):
+        for rows in loader:
+            train((first(rows) + second(rows).detach()).pow(2).mean(), steps)
+        for rows in loader:
+            train((second(rows) - first(rows).detach()).pow(2).mean(), others)
+
+
+def loader_in_another_thread():
+    """A thread reads ahead, as far as its queue allows."""
+    model, optimizer = model_and_optimizer()
+    batches = queue.Queue(4)
+
+    def read():
+        for rows in DataLoader(torch.randn(STEPS * BATCH, 6), batch_size=BATCH):
+            batches.put(rows)
+        batches.put(None)
+
+    threading.Thread(target=read).start()
+    while (rows := batches.get()) is not None:
+        train(model(rows).pow(2).mean(), optimizer)
+
+
+def tasks_of_what_is_read():
+    """The model adapts to each task of the batch in three steps; another step is over all tasks."""
+    model, optimizer = model_and_optimizer()
+    inner_optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for tasks in DataLoader(torch.randn(STEPS * BATCH, 10, 6), batch_size=BATCH):
+        weights = copy.deepcopy(model.state_dict())
+        gradients = []
+        for task in tasks:
+            for _ in range(3):
+                train(model(task[:5]).pow(2).mean(), inner_optimizer)
+            loss = model(task[5:]).pow(2).mean()
+            gradients.append(torch.autograd.grad(loss, model.parameters()))
+            model.load_state_dict(weights)
+        for parameter, *parts in zip(model.parameters(), *gradients):  # noqa: B905
+            parameter.grad = torch.stack(parts).mean(0)
+        optimizer.step()
+
+
+def rollouts_on_what_is_read():
+    """Answers to each batch of questions are made for a while, then read for four steps."""
+    model, optimizer = model_and_optimizer()
+    for questions in DataLoader(torch.randn(2 * STEPS, 6), batch_size=4):
+        with torch.no_grad():
+            made = questions.repeat(2 * BATCH, 1)
+            for _ in range(20):
+                time.sleep(0.001)
+                made = made + model(made)
+        for rows in DataLoader(made, batch_size=2 * BATCH):
+            train(model(rows).pow(2).mean(), optimizer)
+
+
+class OfTime(torch.nn.Module):
+    """Applies weights that it makes of the time to all rows."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 36)
+
+    def forward(self, time, rows):
+        weights = self.layer(time.view(1, 1)).view(6, 6, 1)
+        return (rows.expand(6, *rows.shape) @ weights).tanh().mean(0)
+
+
+def weights_of_time():
+    """Products of rows and weights, which depend on data, are no attention."""
+    model = OfTime()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        train(model(torch.rand(()), torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
+
+
+def all_step_several_times():
+    """Of two optimizers, one takes three steps for each batch that is read, the other two."""
+    maker, critic, makes, judges = maker_and_critic()
+    for rows in DataLoader(torch.randn(STEPS * BATCH, 6), batch_size=BATCH):
+        for _ in range(3):
+            train_critic(maker, critic, judges, rows)
+        for _ in range(2):
+            train_maker(maker, critic, makes)
 
 
 for name in sys.argv[1:]:

@@ -37,6 +37,9 @@ BY_MODEL = [
         "time_before_rows",
         "gradients_of_an_energy",
     ),
+    *("molecules_and_their_atoms", "joined_losses", "joined_losses_of_rows", "embeddings_in_parts"),
+    "weights_of_time",
+    *("points_joined_twice", "words_with_offsets", "loader_in_another_thread"),
     *("draws_for_each_row", "drawn_actions", "parts_of_a_batch", "checkpoint_at_the_top"),
     *("attention_over_the_first_axis", "convolution_over_the_first_axis", "experts"),
 ]
@@ -58,6 +61,7 @@ SEVERAL_CALLS = {
     "accumulated_by_hand": 2 * BATCH,
     "cleared_by_hand": 2 * BATCH,
     "attention_over_a_vector": 1,
+    "coordinates_of_points": 5 * BATCH,
     "equation_without_its_value": 5 * BATCH + 3,
     "gradients_kept_elsewhere": 2 * BATCH,
     "letters_of_a_text": 1,
@@ -72,8 +76,8 @@ UNKNOWN = [
     *("skipped_batches", "real_and_made_in_a_call", "views_in_a_call", "weights_made_by_a_model"),
     *("words_drawn_one_by_one", "models_in_one", "attention_over_both_axes"),
     *("weights_over_the_first_axis", "steps_of_an_acting_cell", "functions_and_points"),
-    *("words_and_their_places", "molecules_and_their_atoms", "critic_more_often"),
-    "made_rows_for_real_gradients",
+    *("words_and_their_places", "molecules_of_several_sizes", "critic_more_often"),
+    *("made_rows_for_real_gradients", "joined_losses_of_others"),
     *("text_in_a_vector", "text_of_a_loader", "passes_over_copies"),
 ]
 UNKNOWN_OF_SEVERAL_STEPS = {"steps_on_other_rows": STEPS, "learners_in_short_turns": 60}
@@ -87,6 +91,7 @@ ROUNDS = {
     "critic_steps_with_evaluations": BATCH,
     "critic_step_for_the_penalty": BATCH,
     "critic_steps_with_a_penalty": BATCH,
+    "tasks_of_what_is_read": BATCH,
 }
 BY_LOADER = {
     "packed_texts": BATCH,
@@ -99,6 +104,7 @@ BY_LOADER = {
     "two_batches_of_a_loader": 2 * BATCH,
     "adapted_by_gradients_alone": 2 * BATCH,
     "layers_without_modules": 2 * BATCH,
+    "chosen_rows": BATCH,
 }
 EVALUATIONS = {"sampling": 2, "sampling_without_loader": 2, "trials_of_an_actor": 4}
 ROLLOUTS = ["rollouts", "rollouts_without_loader", "rollouts_after_random_steps"]
@@ -109,8 +115,9 @@ ALL = [
     *(
         "episodes",
         "episodes_in_passes",
-        "learners_in_long_turns",
+        *("learners_in_long_turns", "epochs_in_turns"),
         "copies_trained_within",
+        "gradients_of_copies",
         "own_layers",
         "trials_with_a_graph",
         "playing_with_a_graph",
@@ -119,6 +126,9 @@ ALL = [
     *(
         "one_sequence_with_its_state",
         "segments_of_what_is_read",
+        "all_step_several_times",
+        "rollouts_on_what_is_read",
+        "loader_whose_batches_are_kept",
         "learners",
         "learners_apart",
         "lbfgs",
@@ -201,13 +211,19 @@ def test_samples_of_several_optimizers_add_up_if_they_differ(
     assert report["timed"]["samples"] == report["timed"]["iterations"] * batch
 
 
-def test_steps_of_learners_with_long_turns_all_count_as_iterations(runs: Runs) -> None:
-    losses, report = runs["learners_in_long_turns"]
+@pytest.mark.parametrize("kind", ["learners_in_long_turns", "epochs_in_turns"])
+def test_steps_of_learners_with_long_turns_all_count_as_iterations(runs: Runs, kind: str) -> None:
+    losses, report = runs[kind]
     assert (report["iterations"], report["samples"]) == (len(losses), len(losses) * BATCH)
 
 
-def test_samples_are_unknown_if_a_step_combines_steps_of_several_copies(runs: Runs) -> None:
-    _, report = runs["copies_trained_within"]
+@pytest.mark.parametrize("kind", ["copies_trained_within", "gradients_of_copies"])
+def test_samples_are_unknown_if_a_step_combines_steps_of_several_copies(
+    runs: Runs, kind: str
+) -> None:
+    """A copy's steps are no iterations, but for those of the first one."""
+    _, report = runs[kind]
+    assert STEPS <= report["iterations"] <= STEPS + 3
     assert (report["samples"], report["samples_from"]) == (0, "")
 
 
@@ -260,6 +276,18 @@ def test_what_is_read_counts_once_for_several_steps_of_a_critic_and_one_of_anoth
     assert timed["iterations"] >= STEPS - 8  # the pattern is known after a few reads
 
 
+def test_all_is_unknown_if_all_optimizers_step_several_times_for_each_read(runs: Runs) -> None:
+    """Steps or reads may be the iterations."""
+    _, report = runs["all_step_several_times"]
+    assert (report["samples"], report["time_known"]) == (0, False)
+
+
+def test_time_is_unknown_if_what_may_be_a_rollout_comes_every_few_steps(runs: Runs) -> None:
+    """The training began with it. An evaluation usually reads where no graph is built."""
+    _, report = runs["rollouts_on_what_is_read"]
+    assert (report["iterations"], report["time_known"]) == (2 * STEPS, False)
+
+
 def test_iterations_that_read_a_batch_for_several_steps_are_timed(runs: Runs) -> None:
     _, report = runs["segments_of_what_is_read"]
     assert (report["iterations"], report["samples"]) == (STEPS, STEPS * BATCH)
@@ -282,6 +310,13 @@ def test_a_batch_of_another_layout_is_counted_by_its_loader(
     _, report = runs[kind]
     assert report["samples"] == STEPS * batch
     assert report["samples_from"] == "batch"
+
+
+def test_batches_that_a_program_keeps_count_although_they_are_not_read_again(runs: Runs) -> None:
+    losses, report = runs["loader_whose_batches_are_kept"]
+    assert (report["iterations"], report["batch"]) == (len(losses), BATCH)
+    # Those of the first iterations after the small loader's end do not, up to the next inspection.
+    assert report["samples"] >= len(losses) * BATCH - (10 + 64) * 2
 
 
 def test_steps_of_all_learner_threads_are_counted(runs: Runs) -> None:

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from hops_profiler.timing.length import Length, LoaderPass
 from hops_profiler.timing.loops import MAX_LINES, Loops, _count_passes, _Names
 
@@ -441,6 +442,14 @@ def test_no_property_of_the_program_is_evaluated(
     passes = _count_passes(loop.iter, loop.target, _Names(variables, {}))
     assert passes == (None if expected_length is None else (3, 1))
     assert stored_object.asked == []
+
+
+def test_a_loop_variable_used_for_something_else_is_not_searched_in_the_range() -> None:
+    """As in `for _ in range(10**9): _, loss = model(batch)`: with a tensor it would take hours."""
+    loop = ast.parse("for _ in range(10**9): pass").body[0]
+    assert isinstance(loop, ast.For)
+    for value in (torch.ones(2), torch.ones(()), 0.5):
+        assert _count_passes(loop.iter, loop.target, _Names({"_": value}, {})) is None
 
 
 def test_only_loops_of_parsed_functions_are_kept(tmp_path: Path) -> None:
