@@ -36,6 +36,9 @@ JOINTS = ("Stack", "Cat")
 SELECTIONS = ("IndexBackward", "IndexSelect", "MaskedSelect")
 """Prefixes of the names of nodes that select rows."""
 
+SLICES = ("Narrow", "Select", "Slice", "Split", "Unbind")
+"""Prefixes of the names of nodes that take a part of a tensor: rows or features."""
+
 MAX_SELECTING_NODES = 256
 """Maximum number of nodes, between a loss and the models' outputs, searched for selections."""
 
@@ -541,6 +544,8 @@ class Calls:
         others = [term for term in terms if term not in kept]
         if any(not _calls_inside([term], calls) <= direct for term in others):
             return terms
+        if _selects(kept, by_node, (*SELECTIONS, *SLICES)):
+            return terms  # points with data are among those of the equation
         return {term: terms[term] for term in kept} or terms
 
     def _parts(
@@ -548,7 +553,8 @@ class Calls:
     ) -> tuple[bool, int]:
         """Return whether two calls of a module with different inputs share no term of the loss (the
         points in an area and at its border, or two tasks), and the total samples of the module's
-        calls if each leads to separate terms with one or a few entries for each of its rows.
+        calls if each leads to separate terms with one or a few entries for each of its rows. Of
+        many terms, the first ones show only whether they are shared.
 
         Results of other calls are no samples beside real ones, nor are points between both, used
         for a gradient penalty. Calls with equal rows may still be over real and generated data;
@@ -561,8 +567,10 @@ class Calls:
             if call.rows > 1 and not is_made:
                 by_module.setdefault(call.module, []).append(call)
         several = [own for own in map(_of_other_rows, by_module.values()) if len(own) > 1]
-        if not several or not 1 < len(terms) <= MAX_PARTED_TERMS:
+        if not several or len(terms) < 2:
             return False, 0
+        is_whole = len(terms) <= MAX_PARTED_TERMS
+        terms = dict(islice(terms.items(), MAX_PARTED_TERMS))
         numbers_of: dict[Call, set[int]] = {}
         for number, term in enumerate(terms):
             nodes = _nodes_below([term], self._by_node)
@@ -586,7 +594,8 @@ class Calls:
             )
             differ = len({call.rows for call in own}) == len(own)
             wanted = only and len(by_module) == 1 and any(call.passes_back for call in own)
-            if len(seen) == len(own) and all(apart) and match and (differ or wanted):
+            is_seen = is_whole and len(seen) == len(own)
+            if is_seen and all(apart) and match and (differ or wanted):
                 samples = max(samples, sum(call.rows for call in own))
         return parted, samples
 
@@ -763,14 +772,16 @@ def _first_axis(terms: Iterable[set[tuple[int, ...]]]) -> int:
     return next((min(shapes)[0] for shapes in terms), 0)
 
 
-def _selects(terms: Iterable[Any], outputs: Collection[int]) -> bool:
+def _selects(
+    terms: Iterable[Any], outputs: Collection[int], selections: tuple[str, ...] = SELECTIONS
+) -> bool:
     """Whether rows are selected between ``outputs`` (numbers of nodes) and the terms of a loss, as
-    for the labelled nodes of a graph.
+    for the labelled nodes of a graph; ``selections`` are prefixes of the names of such nodes.
     """
     nodes = list(terms)
     visits = set(nodes)
     for node in nodes:  # the list grows in the loop
-        if type(node).__name__.startswith(SELECTIONS):
+        if type(node).__name__.startswith(selections):
             return True
         for further, _ in node.next_functions if _number(node) not in outputs else ():
             is_new = further is not None and further not in visits

@@ -1902,6 +1902,24 @@ def weights_of_time():
         train(model(torch.rand(()), torch.randn(BATCH, 6)).pow(2).mean(), optimizer)
 
 
+def many_losses_of_others():
+    """Each of twelve batches has a term of the loss: steps of games, or views."""
+    model, optimizer = model_and_optimizer()
+    for _ in range(STEPS):
+        train(sum(model(torch.randn(BATCH, 6)).pow(2).mean() for _ in range(12)), optimizer)
+
+
+def points_with_data_among_others():
+    """The first points have data, and all are for the equation, which has only gradients."""
+    model = torch.nn.Sequential(torch.nn.Linear(1, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(STEPS):
+        points = torch.rand(BATCH, 1, requires_grad=True)
+        values = model(points)
+        (slopes,) = torch.autograd.grad(values.sum(), points, create_graph=True)
+        train(values[: BATCH // 4].pow(2).mean() + (slopes - 1).pow(2).mean(), optimizer)
+
+
 def all_step_several_times():
     """Of two optimizers, one takes three steps for each batch that is read, the other two."""
     maker, critic, makes, judges = maker_and_critic()

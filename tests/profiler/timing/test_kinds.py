@@ -77,8 +77,9 @@ UNKNOWN = [
     *("words_drawn_one_by_one", "models_in_one", "attention_over_both_axes"),
     *("weights_over_the_first_axis", "steps_of_an_acting_cell", "functions_and_points"),
     *("words_and_their_places", "molecules_of_several_sizes", "critic_more_often"),
-    *("made_rows_for_real_gradients", "joined_losses_of_others"),
+    *("made_rows_for_real_gradients", "joined_losses_of_others", "many_losses_of_others"),
     *("text_in_a_vector", "text_of_a_loader", "passes_over_copies"),
+    "points_with_data_among_others",
 ]
 UNKNOWN_OF_SEVERAL_STEPS = {"steps_on_other_rows": STEPS, "learners_in_short_turns": 60}
 ROUNDS = {

@@ -479,6 +479,7 @@ class Batch:
         self.parameters: set[int] = set()
         self.widths: set[tuple[int, ...]] = set()
         self.read_axes: set[int] = set()
+        self.read_storages: set[int] = set()
         self.is_made = self.wants_gradient = False
         self.place = None
         self.adds_calls = self.repeats_rows = self.is_stage = False
