@@ -10,7 +10,7 @@ from typing import Any
 LISTS = (
     *("catalogue", "unusual", "further", "fresh", "later"),
     *("newest", "freshest", "latest", "untried", "unfamiliar", "unmet", "firstlook", "strangers"),
-    "outsiders",
+    *("outsiders", "newcomers"),
 )
 """``unusual`` has programs with rare kinds of loops, not known when the plugin was written."""
 

@@ -23,6 +23,8 @@ class ForgottenGraphs:
         self._nodes = self._seconds = self._backward = 0.0  # sums over usual iterations
         self._number: int | None = None  # of the last node from which a backward pass began
         self._last_large = -MIN_EVALUATION_INTERVAL
+        self._leads_to_step = False
+        self._leading = 0  # iterations whose graphs may have led to another optimizer's step
 
     @property
     def has_number(self) -> bool:
@@ -33,6 +35,13 @@ class ForgottenGraphs:
         """Note that a backward pass begins from node ``number``: so many nodes came before it."""
         self._number = max(self._number or 0, number)
 
+    def lead_to_step(self) -> None:
+        """Note that another optimizer stepped before a backward pass began. If that is rare, its
+        gradients come from this iteration's graphs through `torch.autograd.grad`, so that they are
+        no evaluation; else it shares the leader's pass.
+        """
+        self._leads_to_step = True
+
     def skip(self) -> None:
         """Note that iterations ended whose nodes were not counted."""
         self._last_number = self._number = None
@@ -42,6 +51,8 @@ class ForgottenGraphs:
         the backward passes took ``backward``.
         """
         last, self._last_number, self._number = self._last_number, self._number, None
+        leads_to_step, self._leads_to_step = self._leads_to_step, False
+        self._leading += leads_to_step
         if last is None or self._last_number is None:
             return  # nodes were not counted
         nodes = self._last_number - last
@@ -62,6 +73,8 @@ class ForgottenGraphs:
             self._nodes += nodes
             self._seconds += took
             self._backward += backward
+            return
+        if leads_to_step and self._leading * MIN_EVALUATION_INTERVAL <= iterations:
             return
         is_frequent = iterations - self._last_large < MIN_EVALUATION_INTERVAL
         self._last_large = iterations

@@ -380,6 +380,8 @@ class Recorder:
         """Note a step of an optimizer that does not lead. True if it leads from now on, as it steps
         once for each read.
         """
+        if not self._passes:
+            self._graphs.lead_to_step()
         if optimizer in self._reads.others:
             return False
         reads = self.sample_counter.iterations_that_read

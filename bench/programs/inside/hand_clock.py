@@ -1,8 +1,9 @@
 """Manual clock for a copy of a program, independent of the timing plugin.
 
 Call ``step(samples)`` after each optimizer step, and ``pause()`` when an evaluation starts, since
-it belongs to no iteration. Ends the program after enough steps; at exit, writes intervals and
-samples to the folder in ``HAND_CLOCK``.
+it belongs to no iteration; ``resume()`` at its end if what follows belongs to the next step. Ends
+the program after enough steps; at exit, writes intervals and samples to the folder in
+``HAND_CLOCK``.
 """
 
 from __future__ import annotations
@@ -46,6 +47,12 @@ def pause() -> None:
     """Exclude the time until the next step."""
     global _last  # noqa: PLW0603
     _last = None
+
+
+def resume() -> None:
+    """Include the time from here on, where what follows an evaluation belongs to the training."""
+    global _last  # noqa: PLW0603
+    _last = time.perf_counter()
 
 
 @atexit.register

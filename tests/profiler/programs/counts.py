@@ -1943,6 +1943,26 @@ def all_step_several_times():
             train_maker(maker, critic, makes)
 
 
+def decays_by_gradients_alone():
+    """After each twenty steps, another optimizer takes gradients through the passes of all rows,
+    which `autograd.grad` makes alone.
+    """
+    model, optimizer = model_and_optimizer()
+    decay = torch.nn.Parameter(torch.zeros(()))
+    other = torch.optim.SGD([decay], lr=0.01)
+    rows = torch.randn(64 * BATCH, 6)
+    for _ in range(4):
+        for _ in range(20):
+            train(model(rows[torch.randperm(64 * BATCH)[:BATCH]]).pow(2).mean(), optimizer)
+        squares = sum(parameter.pow(2).sum() for parameter in model.parameters())
+        passes = [model(rows).pow(2).mean() for _ in range(40)]
+        loss = sum(passes) + decay.exp() * squares
+        gradients = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+        product = sum(gradient.pow(2).sum() for gradient in gradients)
+        (decay.grad,) = torch.autograd.grad(product, [decay])
+        other.step()
+
+
 for name in sys.argv[1:]:
     sys.stdout.flush()
     child = os.fork()

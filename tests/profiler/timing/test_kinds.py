@@ -128,6 +128,7 @@ ALL = [
         "one_sequence_with_its_state",
         "segments_of_what_is_read",
         "all_step_several_times",
+        "decays_by_gradients_alone",
         *("rollouts_on_what_is_read", "rollouts_before_epochs", "loader_in_another_thread"),
         "loader_whose_batches_are_kept",
         "learners",
@@ -293,6 +294,13 @@ def test_time_is_unknown_if_a_loader_is_read_after_what_may_be_a_rollout(
     """The training began with it. An evaluation usually reads where no graph is built."""
     _, report = runs[kind]
     assert (report["iterations"], report["time_known"]) == (2 * STEPS, False)
+
+
+def test_gradients_alone_that_lead_to_another_optimizer_are_no_evaluation(runs: Runs) -> None:
+    losses, report = runs["decays_by_gradients_alone"]
+    assert (report["iterations"], report["samples"]) == (len(losses), len(losses) * BATCH)
+    assert report["time_known"]
+    assert report["timed"]["iterations"] >= len(losses) - WARMUP - 1
 
 
 def test_iterations_that_read_a_batch_for_several_steps_are_timed(runs: Runs) -> None:

@@ -457,6 +457,21 @@ def test_time_is_unclear_if_a_large_graph_has_no_backward_pass(
     assert graphs.doubtful_seconds == pytest.approx(doubtful)
 
 
+@pytest.mark.parametrize(("every", "doubtful"), [(30, 0.0), (1, 17.0)])
+def test_a_large_graph_before_a_rare_step_of_another_optimizer_is_no_evaluation(
+    every: int, doubtful: float
+) -> None:
+    """If the other optimizer takes each step beside the leader, it says nothing of the graph."""
+    graphs, number = ForgottenGraphs(), 0
+    for iteration in range(1, 31):
+        number += 60
+        if iteration % every == 0:
+            graphs.lead_to_step()
+        graphs.add(number + 6000 * (iteration == 30))
+        graphs.end_iteration(iteration - 1, 17.01 if iteration == 30 else 0.01, 0.004)
+    assert graphs.doubtful_seconds == pytest.approx(doubtful)
+
+
 @pytest.mark.parametrize(("milliseconds", "interval"), [(100, 23), (1, 23), (0.3, 97), (0.05, 797)])
 def test_inspections_of_short_iterations_are_rare(milliseconds: float, interval: int) -> None:
     """Inspections take at most 0.5 % of the time."""
