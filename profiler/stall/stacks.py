@@ -7,7 +7,9 @@ import linecache
 import os
 import re
 import sys
+import threading
 import time
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -15,6 +17,9 @@ from typing import Any, NamedTuple
 
 MAX_BYTES = 1 << 20
 """Files of stacks that are longer are not appended to."""
+
+MAX_THREADS, MAX_FRAMES = 100, 100
+"""`faulthandler` writes the newest threads up to this number, and so many frames of each."""
 
 _DEBUGGERS = {
     "IPython", "bdb", "cmd", "code", "debugpy", "ipdb", "ipykernel", "pdb", "pudb", "pydevd",
@@ -109,7 +114,8 @@ def _waits_in(frames: list[FrameType]) -> str:
 def write(folder: str, name: str, title: str) -> str | None:
     """Append the stacks of all threads to a file and return its path; None if that fails.
 
-    `faulthandler` writes them, at most 100 threads with at most 100 frames each.
+    `faulthandler` writes them. If there are too many threads for it, the main one, which mostly
+    trains, is written first.
     """
     path = Path(folder, name)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -123,7 +129,8 @@ def write(folder: str, name: str, title: str) -> str | None:
             if status.st_size <= MAX_BYTES:
                 now = time.strftime("%Y-%m-%d %H:%M:%S %Z")
                 command = " ".join(sys.argv)[:500]
-                os.write(descriptor, f"{now}: {title}\n{command}\n".encode(errors="replace"))
+                text = f"{now}: {title}\n{command}\n{_main_if_many_threads()}"
+                os.write(descriptor, text.encode(errors="replace"))
                 faulthandler.dump_traceback(descriptor, all_threads=True)
                 os.write(descriptor, b"\n")
         finally:
@@ -131,6 +138,15 @@ def write(folder: str, name: str, title: str) -> str | None:
     except OSError:
         return None
     return str(path)
+
+
+def _main_if_many_threads() -> str:
+    frames = sys._current_frames()
+    main_frame = frames.get(threading.main_thread().ident or 0)
+    if len(frames) <= MAX_THREADS or main_frame is None:
+        return ""
+    stack = "".join(traceback.format_stack(main_frame, limit=-MAX_FRAMES))
+    return f"Main thread (most recent call last):\n{stack}\n"
 
 
 def remove(path: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,22 @@ def test_only_the_user_can_read_the_stacks(tmp_path: Path) -> None:
     assert path == str(tmp_path / "hops-stacks" / "17.0")
     assert "test_only_the_user_can_read_the_stacks" in Path(path).read_text()
     assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
+
+
+def test_the_main_thread_is_written_however_many_threads_there_are(tmp_path: Path) -> None:
+    """The newest threads fill what faulthandler writes, and the oldest one trains."""
+    end = threading.Event()
+    threads = [threading.Thread(target=end.wait) for _ in range(stacks.MAX_THREADS)]
+    for thread in threads:
+        thread.start()
+    path = stacks.write(str(tmp_path), "17.0", "stands still")
+    end.set()
+    for thread in threads:
+        thread.join()
+    assert path is not None
+    text = Path(path).read_text()
+    assert text.count("test_the_main_thread_is_written_however_many_threads_there_are") == 1
+    assert "most recent call last" in text
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="makes another account's file")
