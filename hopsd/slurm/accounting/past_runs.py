@@ -6,12 +6,12 @@ import re
 import secrets
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime
 
 from hopsd.model import bounds
 from hopsd.model.history import JobRecord
 from hopsd.model.ids import JobId, UserName, WorkloadName
 from hopsd.model.reading import SlurmState
+from hopsd.slurm.accounting.local_time import epoch_seconds
 from hopsd.slurm.command import SlurmCommands
 
 _FIELDS = (
@@ -71,7 +71,10 @@ def _record(
     state: str,
     name: str,
 ) -> JobRecord | None:
-    seconds, gpus, end_time = float(elapsed_text), _gpus(tres), _moment(end)
+    seconds, gpus = float(elapsed_text), _gpus(tres)
+    submit_time, end_time = epoch_seconds(submit), epoch_seconds(end)
+    if submit_time is None or end_time is None:
+        return None
     complete = _ID.fullmatch(job) and user and bounds.DURATION.holds(seconds)
     if not (complete and gpus and bounds.GPUS.holds(gpus) and seconds > 0.0):
         return None
@@ -82,7 +85,7 @@ def _record(
         name=name,
         comment="",
         workload=WorkloadName(f"{user}/{name}/"),
-        submit=_moment(submit),
+        submit=submit_time,
         seen=end_time,
         state=SlurmState.FAILED if word == "OUT_OF_MEMORY" else SlurmState(word),
         run_seconds=seconds,
@@ -90,11 +93,6 @@ def _record(
         end=end_time,
         account=account,
     )
-
-
-def _moment(text: str) -> float:
-    """Convert sacct's local time to epoch seconds; raises ValueError for ``Unknown``."""
-    return datetime.fromisoformat(text).astimezone().timestamp()
 
 
 def _gpus(tres: str) -> int:
