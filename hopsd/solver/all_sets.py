@@ -8,29 +8,31 @@ on all sets. The work runs in a child process, as in :mod:`hopsd.solver.tighten`
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from math import inf
 from time import monotonic
-from zipfile import BadZipFile
 
 import numpy as np
 
-from hopsd.core.placement.listing import FoundSet, Listing, Sets, renumber, with_sets
+from hopsd.core.placement.listing import (
+    FoundSet,
+    Listing,
+    Sets,
+    renumber,
+    renumber_choice,
+    with_sets,
+)
 from hopsd.core.placement.program import Program
 from hopsd.core.placement.rack_sets import RackFamily
 from hopsd.model.arrays import NONE, Floats, Ints
 from hopsd.solver.backend import child
 from hopsd.solver.bound.cuts import capacity_rows
 from hopsd.solver.bound.dual_prices import Prices, prices_at
-from hopsd.solver.bound.knapsack_cuts import ServerParts
 from hopsd.solver.bound.reduced_cost import ItemPrices, prices_of_items
 from hopsd.solver.bound.unlisted import better_sets, bound_of_items
 from hopsd.solver.tighten import PrimalDual, rounds_by_steps
-
-_ALIKE = 15
-"""How many sets are listed beside each best one: servers that are alike have different prices."""
 
 _TOLD_SHARE = 0.9
 """The child stops by itself a little before it is killed."""
@@ -74,9 +76,8 @@ def steps_in_child(
     deadline = monotonic() + _TOLD_SHARE * (give_up - monotonic())
     with child.Child("hopsd.solver.all_sets") as process:
         process.ask((program, listing, sets, row, value, gap, deadline))
-        for record in process.answers(give_up):
-            with suppress(ValueError, EOFError, BadZipFile, KeyError, IndexError):
-                yield _decode(program.configurations.families, record)
+        decode = partial(_decode, program.configurations.families)
+        yield from child.decoded(process.answers(give_up), decode)
 
 
 class AllSets(PrimalDual):
@@ -102,7 +103,7 @@ class AllSets(PrimalDual):
         return self._bound
 
     def go_on(self, give_up: float) -> ItemPrices:
-        self._list(list(better_sets(self._program, self._last, self._rng, _ALIKE)))
+        self._list(list(better_sets(self._program, self._last, self._rng)))
         best = super().go_on(give_up)
         self._bound = min(self._bound, bound_of_items(self._program, self._last))
         return best
@@ -123,13 +124,11 @@ class AllSets(PrimalDual):
         order = np.argsort(columns)
         self._active, self._x = columns[order], self._x[order]
         if self.choice is not None:
-            placed = self.choice >= 0
-            self.choice[placed] = renumber(before, after.configurations, self.choice[placed])
-        parts = ServerParts.from_program(after)
-        if not np.array_equal(parts.weight, self._parts.weight):
+            self.choice = renumber_choice(before, after.configurations, self.choice)
+        weight = self._parts.weight
+        self._use(after)
+        if not np.array_equal(self._parts.weight, weight):
             raise AssertionError("a set of whole servers has parts that are no server's")
-        self._program, self._rows, self._parts = after, capacity_rows(after), parts
-        self._job = after.configurations.job_of_column()
         self.best = self._last = self._prices(self._row)
 
     def _add_cuts(self, give_up: float) -> bool:
@@ -170,8 +169,7 @@ def _decode(families: Sequence[RackFamily], record: bytes) -> Step:
     """Decode a record of the child.
 
     Raises:
-        ValueError: the record is malformed; EOFError, BadZipFile, KeyError and IndexError mean the
-            same.
+        child.MALFORMED: the record is malformed.
     """
     with np.load(BytesIO(record), allow_pickle=False) as arrays:
         listed_families = [families[number] for number in arrays["family"].tolist()]

@@ -142,7 +142,7 @@ def _has_unlisted(program: Program) -> bool:
     """Whether some sets of servers are no columns: they would not count in a cut of columns, and
     the bound would be higher.
     """
-    return not all(sets.complete for sets in program.configurations.families)
+    return not program.configurations.lists_all_sets
 
 
 def _select(knapsack: _Knapsack, selection: Bools) -> _Knapsack:

@@ -13,7 +13,7 @@ from time import monotonic
 
 import numpy as np
 
-from hopsd.core.placement.listing import Listing, Sets, renumber, with_sets
+from hopsd.core.placement.listing import Listing, Sets, renumber_choice, with_sets
 from hopsd.core.placement.program import Program
 from hopsd.core.placement.rack_sets import RackFamily
 from hopsd.model.arrays import Ints
@@ -53,9 +53,8 @@ _GAIN = 0.25
 # most columns: with 1.1 million (5,000 GPUs) the first four rounds and the dive took 39 CPU s.
 _ALL_SETS, _MAX_COLUMNS = 0.7, 500_000
 # Sets are listed until unlisted ones raise the bound by no more than this share of the gap, at most
-# this often, and of each kind this many beside the best, since servers that are alike have
-# different prices.
-_CLOSE, _PRICINGS, _ALIKE = 0.2, 4, 15
+# this often.
+_CLOSE, _PRICINGS = 0.2, 4
 # The search knows only the listed sets, so its gap is reduced by how far their bound is below the
 # one on all sets, down to this share of the gap.
 _MIN_GAP = 0.25
@@ -79,8 +78,7 @@ def solve_with_racks(
 
     Rounds alternate between prices and plans: a better plan gives closer prices, and vice versa.
     """
-    complete = all(sets.complete for sets in program.configurations.families)
-    if complete and len(program.value) <= _MAX_WHOLE:
+    if program.configurations.lists_all_sets and len(program.value) <= _MAX_WHOLE:
         return program, solve(program, gap, seconds, seed=seed, turns=turns, solver=solver)
     began = monotonic()
     checked_solver = CheckedSolver(solver or backend())
@@ -194,7 +192,7 @@ class _Rounds:
             if self.enough or self.beyond <= 1 + _CLOSE * self._gap or monotonic() > give_up:
                 break
             rng = np.random.default_rng(number)
-            self._list(list(better_sets(self.program, prices, rng, _ALIKE)))
+            self._list(list(better_sets(self.program, prices, rng)))
             rows = capacity_rows(self.program)
             prices = descend_from(self.program, rows, prices.row, self.value, give_up)
         return prices
@@ -221,7 +219,7 @@ class _Rounds:
         program, gap = self.program, max(_MIN_GAP * self._gap, 1 - (1 - self._gap) * self.beyond)
         seconds = give_up - monotonic()
         enough = (1 - self._gap) * self.bound
-        complete = all(sets.complete for sets in program.configurations.families)
+        complete = program.configurations.lists_all_sets
         solution = solve(program, gap, seconds, start=self.choice, enough=enough)
         self._plan(solution.choice)
         if complete:
@@ -232,7 +230,7 @@ class _Rounds:
         bound = bound_of_items(program, solution.prices)
         self.bound, self.beyond = min(self.bound, bound), max(1.0, bound / solution.prices.bound)
         rng = np.random.default_rng(0)
-        sets = list(better_sets(program, solution.prices, rng, _ALIKE))
+        sets = list(better_sets(program, solution.prices, rng))
         self._list(sets)
         return bool(sets) and self.value >= (1 - gap) * solution.prices.bound
 
@@ -243,10 +241,10 @@ class _Rounds:
         program is so large that a dive would come too late.
         """
         program, columns = self.program, self.program.configurations
-        complete = all(sets.complete for sets in columns.families)
         is_small = len(program.value) <= _MAX_COLUMNS and columns.segments is None
+        gains = columns.short_of_more_than_gpus and not columns.lists_all_sets
         prices = self._prices
-        if prices is None or complete or not (is_small and columns.short_of_more_than_gpus):
+        if prices is None or not (is_small and gains):
             return
         for step in steps_in_child(
             program, self._listing, self._sets, prices.row, self.value, self._gap, give_up
@@ -277,7 +275,9 @@ class _Rounds:
             return
         self._sets = with_sets(self._sets, sets)
         before, self.program = self.program, self._listing(self._sets)
-        self.choice = _renumber_choice(before, self.program, self.choice)
+        self.choice = renumber_choice(
+            before.configurations, self.program.configurations, self.choice
+        )
 
 
 def _could_all_run(program: Program, parts: ColumnGroups) -> bool:
@@ -285,13 +285,6 @@ def _could_all_run(program: Program, parts: ColumnGroups) -> bool:
     minimum = np.full(program.configurations.jobs, np.iinfo(np.int64).max)
     np.minimum.at(minimum, parts.job, parts.size)
     return int(minimum[np.unique(parts.job)].sum()) <= int(program.idle.sum())
-
-
-def _renumber_choice(before: Program, after: Program, choice: Ints) -> Ints:
-    """Translate ``choice`` (jobs,), -1 for none, to a program that lists more sets."""
-    renumbered, placed = choice.copy(), choice >= 0
-    renumbered[placed] = renumber(before.configurations, after.configurations, choice[placed])
-    return renumbered
 
 
 def _answer(

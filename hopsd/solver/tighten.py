@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from io import BytesIO
 from itertools import compress
 from math import inf
 from time import monotonic
 from typing import Self
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -156,16 +155,14 @@ class Tightening:
 def _decode_known(
     program: Program, prices: Prices, records: Iterator[bytes]
 ) -> Iterator[TightenResult]:
-    for record in records:
-        with suppress(ValueError, EOFError, BadZipFile, KeyError):
-            yield _decode(program, prices, record)
+    return child.decoded(records, partial(_decode, program, prices))
 
 
 def _decode(program: Program, prices: Prices, record: bytes) -> TightenResult:
     """Decode and check a record of the child.
 
     Raises:
-        ValueError: the record is malformed; EOFError, BadZipFile and KeyError mean the same.
+        child.MALFORMED: the record is malformed.
     """
     with np.load(BytesIO(record), allow_pickle=False) as arrays:
         column_costs = ColumnCosts(arrays["columns"], arrays["cost"])
@@ -306,10 +303,9 @@ class _Relaxation:
     """The LP with all cuts so far, over some of the columns."""
 
     def __init__(self, program: Program, prices: Prices) -> None:
-        self._program, self._rows = program, capacity_rows(program)
-        self._parts = parts = ServerParts.from_program(program)
+        self._use(program)
+        parts = self._parts
         self._cuts = Cuts.empty(len(parts.weight))
-        self._job = program.configurations.job_of_column()
         self._scale = float(program.value.max())
         self.best: ItemPrices = prices
         self._active = np.concatenate([NONE, *prices.near(program, relative=_NEAR_SHARE)])
@@ -327,6 +323,12 @@ class _Relaxation:
         # Whether cliques wait: servers' cuts of kinds lower the bound fast enough without them.
         self._are_kinds_enough = False
         self._simplex = Simplex()
+
+    def _use(self, program: Program) -> None:
+        """Take the rows, the servers' parts and the columns' jobs of ``program``."""
+        self._program, self._rows = program, capacity_rows(program)
+        self._parts = ServerParts.from_program(program)
+        self._job = program.configurations.job_of_column()
 
     def tighten(self, target: float, progress: float, give_up: float) -> Iterator[ItemPrices]:
         """Solve and cut until the ``target`` is proven or, at the LP's own value, a round lowers

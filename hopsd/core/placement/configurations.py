@@ -69,6 +69,11 @@ class Configurations:
         return len(self.start) - 1
 
     @property
+    def lists_all_sets(self) -> bool:
+        """Whether all sets of servers of rack-bound jobs are columns."""
+        return all(family.complete for family in self.families)
+
+    @property
     def short_of_more_than_gpus(self) -> bool:
         """Whether a server could run short of cores or memory."""
         return bool(np.any(self.server[len(self.pool) :] >= 0))

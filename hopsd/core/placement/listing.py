@@ -38,6 +38,13 @@ def with_sets(sets: Sets, found_sets: Sequence[FoundSet]) -> dict[Hashable, Shap
     return all_sets
 
 
+def renumber_choice(before: Configurations, after: Configurations, choice: Ints) -> Ints:
+    """Translate the columns of ``choice`` (jobs,), -1 for none, as :func:`renumber` does."""
+    renumbered, placed = choice.copy(), choice >= 0
+    renumbered[placed] = renumber(before, after, choice[placed])
+    return renumbered
+
+
 def renumber(before: Configurations, after: Configurations, columns: Ints) -> Ints:
     """Translate ``columns`` to those of configurations that list more sets."""
     job = before.jobs_of(columns)

@@ -10,18 +10,32 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
-from typing import IO, Any, BinaryIO, Self
+from typing import IO, Any, BinaryIO, Self, TypeVar
+from zipfile import BadZipFile
 
 import numpy as np
 
 # The size of the length that precedes each record, and the longest valid record, in bytes.
 _LENGTH, _MAX_BYTES = 8, 1 << 31
+
+
+T = TypeVar("T")
+
+MALFORMED = (ValueError, EOFError, BadZipFile, KeyError, IndexError)
+"""What reading a malformed record with `numpy.load` raises."""
+
+
+def decoded(records: Iterator[bytes], decode: Callable[[bytes], T]) -> Iterator[T]:
+    """Yield the records as ``decode`` reads them, without those that are malformed."""
+    for record in records:
+        with suppress(*MALFORMED):
+            yield decode(record)
 
 
 class Child:

@@ -22,6 +22,9 @@ from hopsd.solver.bound.reduced_cost import ItemPrices
 
 # Relative: profits that differ by less count as equal.
 _ROUNDING = 1e-9
+ALIKE = 15
+"""How many sets are listed beside each best one: servers that are alike have different prices."""
+
 # Further sets come from the known prices times random factors within 1 ± this spread.
 _SPREAD = 0.5
 
@@ -71,7 +74,7 @@ def bound_of_items(program: Program, prices: ItemPrices) -> float:
 
 
 def better_sets(
-    program: Program, prices: ItemPrices, rng: np.random.Generator, alike: int
+    program: Program, prices: ItemPrices, rng: np.random.Generator, alike: int = ALIKE
 ) -> Iterator[tuple[RackFamily, Ints]]:
     """Yield even sets of servers from which a job would profit more than from the listed ones: for
     each family and number of leaves the cheapest set, and ``alike`` others, each the cheapest at
